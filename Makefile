@@ -1,0 +1,54 @@
+# Nightmill. `make demo` is the two-minute look; `make test` is everything CI runs.
+PYTHON ?= python3
+VENV ?= .venv
+# cpu: vLLM on this machine. fake: made-up answers, where vLLM has no build.
+ENGINE ?= cpu
+CHAOS_RUNS ?= 200
+
+BIN := $(VENV)/bin
+INSTALL = @$(PYTHON) infra/deploy/install.py --venv $(VENV) --engine $(ENGINE)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev demo lint check test chaos bench docs lock clean
+
+help: ## what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: ## .venv with Nightmill and the CPU engine (ENGINE=fake: without)
+	$(INSTALL)
+
+setup-dev:
+	$(INSTALL) --dev --goal test
+
+demo: ## 48 catalog texts by a real model: Parquet in, Parquet out, priced
+	$(INSTALL) --goal demo
+	@$(BIN)/python examples/demo.py --engine $(ENGINE)
+
+lint: setup-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint ## ruff, mypy, direction of imports, docs
+	$(BIN)/pytest tests/architecture
+
+test: lint ## check, then every test
+	$(BIN)/pytest
+
+chaos: setup-dev ## kill -9 at every durable step, CHAOS_RUNS times
+	CHAOS_RUNS=$(CHAOS_RUNS) $(BIN)/pytest tests/chaos --timeout 3600
+
+bench: setup-dev ## rows per second beside raw vLLM
+	$(BIN)/python -m benchmarks
+
+docs: setup-dev ## write the CLI reference and the settings page
+	$(BIN)/python -m api.cli.docs
+	$(BIN)/python -m infra.settings
+
+lock: setup-dev ## resolve the versions anew
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r infra/deploy/locks/uv.txt
+	$(BIN)/python infra/deploy/lock.py
+
+clean: ## remove what was made here, except .venv and .nightmill
+	rm -rf out build dist ./*.egg-info examples/cars.parquet .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

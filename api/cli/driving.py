@@ -1,0 +1,173 @@
+"""Runs one job in this process until it rests: engine, mill, view, and what Ctrl-C means."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+
+import click
+from rich.console import Console
+
+from api.cli.exits import Exit
+from api.cli.view import View, emit, progress_facts, summary
+from infra.bootstrap import Home
+from infra.engines.process import EngineProcess
+from infra.engines.spec import EngineSpec
+from jobs.ending import PauseRule, open_tasks
+from jobs.errors import NightmillError
+from jobs.model import Job, JobState, Model, Outcome
+from jobs.ports.engine import EngineInfo
+from workers.main import open_mill, owned, tidy
+from workers.mill import Mill, Snapshot, pause_for
+
+LOOK_S = 0.1
+FAKE = "FAKE ENGINE: the outputs of this job are made up, not a model's. Use it for trying and testing only."
+STOPPING = "Stopping: rows in the engine may finish, then all finished rows are committed. Ctrl-C again stops at once."
+
+
+@dataclass(slots=True)
+class Stops:
+    """Ctrl-C or SIGTERM: once asks for a drain, twice ends the process at once."""
+
+    engine: EngineProcess
+    asked: threading.Event = field(default_factory=threading.Event)
+
+    def on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        if self.asked.is_set():
+            self.engine.kill()
+            os.write(2, b"\nStopped at once; what was committed is kept. Go on with: nightmill resume\n")
+            os._exit(Exit.INTERRUPTED)
+        self.asked.set()
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self.on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def engine_for(home: Home, model: Model, engine_args: dict[str, object]) -> EngineProcess:
+    """The engine of a model, not yet started."""
+    settings = home.settings
+    return EngineProcess(
+        EngineSpec(
+            model=model.name,
+            kind=model.kind,
+            backend="fake" if model.engine == "fake" else "vllm",
+            path=model.path,
+            engine_args={**model.engine_args, **engine_args},
+            log_path=settings.logs / f"engine-{model.name}-{os.getpid()}.log",
+            cpu_kv_cache_gib=settings.kv_cache_gib,
+            hang_timeout_s=settings.hang_timeout_s,
+            start_timeout_s=settings.engine_start_timeout_s,
+        )
+    )
+
+
+def pause_rule(home: Home, job: Job, *, resumed: bool) -> PauseRule:
+    """A person who resumes knows what came so far: only later rows may pause the job again.
+
+    A sample that was finished when the job was paused is behind us; one that was cut short is not.
+    """
+    behind = job.state is JobState.PAUSED and open_tasks(home.store.task_counts(job.id)) == 0
+    return PauseRule(
+        least_rows=home.settings.pause_min_rows,
+        seen=job.usage if resumed else PauseRule().seen,
+        after_sample=not (resumed and behind),
+    )
+
+
+def drive(home: Home, job: Job, engine: EngineProcess, view: View, *, pause: PauseRule, as_json: bool) -> Exit:
+    """Run a job that this process may own; prints its end and gives the exit code."""
+    stops = Stops(engine)
+    with owned(home, job.id) as owner, stops.listening():
+        tidy(home)
+        try:
+            info = _start(engine, view, stops)
+            if info is None:
+                job = pause_for(home.store, job.id, "stopped before its engine had started")
+                return _tell(job, None, 0.0, as_json=as_json)
+            if job.state is JobState.PAUSED:
+                job = _set_running(home, job)
+            mill = open_mill(home, job, owner, engine, info, pause)
+            return _watch(home, mill, view, stops, as_json=as_json)
+        finally:
+            view.close()
+            engine.stop()
+
+
+def _set_running(home: Home, job: Job) -> Job:
+    return home.store.set_state(job.id, expect=frozenset({JobState.PAUSED}), to=JobState.RUNNING)
+
+
+def _start(engine: EngineProcess, view: View, stops: Stops) -> EngineInfo | None:
+    if engine.spec.backend == "fake":
+        click.secho(FAKE, err=True, fg="red", bold=True)
+    view.note(f"Starting the engine of {engine.spec.model} (log: {engine.spec.log_path}) …")
+    began = time.monotonic()
+    engine.launch()
+    while (info := engine.ready(LOOK_S)) is None:
+        if stops.asked.is_set():
+            return None
+    view.note(
+        f"{info.engine} {info.version} is ready after {time.monotonic() - began:.0f} s "
+        f"(context {info.max_model_len:,} tokens, {info.max_num_seqs} rows at once)"
+    )
+    return info
+
+
+def _watch(home: Home, mill: Mill, view: View, stops: Stops, *, as_json: bool) -> Exit:
+    began = time.monotonic()
+    mill.start()
+    drained = False
+    try:
+        while not mill.rest(LOOK_S):
+            view.update(mill.snapshot())
+            if stops.asked.is_set() and not drained:
+                drained = True
+                view.note(
+                    "Stopping: rows in the engine may finish, then all finished rows are committed. Ctrl-C again stops at once."
+                )
+                mill.drain("interrupted")
+        seconds = time.monotonic() - began
+    except NightmillError as error:
+        pause_for(home.store, mill.job_id, error.sentence)
+        raise
+    finally:
+        snapshot = mill.snapshot()
+        if drained:
+            pause_for(home.store, mill.job_id, "stopped by a signal")
+        job = mill.close()
+        view.close()
+    return _tell(job, snapshot, seconds, as_json=as_json)
+
+
+def _tell(job: Job, snapshot: Snapshot | None, seconds: float, *, as_json: bool) -> Exit:
+    code = exit_of(job)
+    if as_json:
+        facts = progress_facts(snapshot.evolve(job=job)) if snapshot else {}
+        emit({"event": "end", **facts, "exit_code": int(code), "seconds": round(seconds, 3)})
+        return code
+    summary(Console(file=sys.stderr), job, snapshot, seconds)
+    if job.state is JobState.PAUSED:
+        print(f"Go on with: nightmill resume {job.id}", file=sys.stderr)
+    return code
+
+
+def exit_of(job: Job) -> Exit:
+    """The exit code that says how a job stands."""
+    if job.state is JobState.COMPLETED:
+        return Exit.SOME_ERRORS if job.usage.outcomes.get(Outcome.ERROR, 0) else Exit.OK
+    if job.state.terminal or job.state.ending:
+        return Exit.NOT_COMPLETED
+    return Exit.PAUSED

@@ -1,0 +1,224 @@
+"""The options that describe a job, and the request they make."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from jobs.errors import BadInput
+from jobs.model import Priority
+from jobs.ports.intake import SubmitRequest
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_SAMPLING: tuple[tuple[str, Any, str], ...] = (
+    ("max_tokens", click.IntRange(min=1), "Output tokens a row may have; a row cut off by it is `truncated`."),
+    ("temperature", click.FloatRange(0, 2), "0 picks the likeliest token each time."),
+    ("top_p", click.FloatRange(0, 1, min_open=True), "Nucleus sampling."),
+    ("top_k", click.IntRange(min=-1), "Sample among the k likeliest tokens."),
+    ("min_p", click.FloatRange(0, 1), "Least probability, relative to the likeliest token's."),
+    ("seed", int, "Seed of the sampling of every row."),
+    ("presence_penalty", click.FloatRange(-2, 2), "Penalty on tokens that occurred."),
+    ("frequency_penalty", click.FloatRange(-2, 2), "Penalty on tokens by how often they occurred."),
+    ("repetition_penalty", click.FloatRange(0, 2, min_open=True), "Factor against repetition; 1 for none."),
+)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+class Share(click.ParamType[float | None]):
+    """ "20%", "0.2" or "never"; as a share, or None."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
+        if value is None or isinstance(value, float) or value == "never":
+            return None if value == "never" else value
+        try:
+            share = float(value.rstrip("%")) / (100 if value.endswith("%") else 1)
+        except ValueError:
+            self.fail(f"{value!r} is no share: write 20%, 0.2 or never", param, ctx)
+        if not 0 <= share <= 1:
+            self.fail(f"{value!r} is not between 0% and 100%", param, ctx)
+        return share
+
+
+class Duration(click.ParamType[float]):
+    """ "90s", "30m", "8h", "2d"; in seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, (int, float)):
+            return float(value)
+        found = _DURATION.fullmatch(value.strip())
+        if not found:
+            self.fail(f"{value!r} is no duration: write 90s, 30m, 8h or 2d", param, ctx)
+        return float(found[1]) * _SECONDS[found[2]]
+
+
+def key_values(name: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], dict[str, str]]:
+    """A callback for a repeated option `KEY=VALUE`."""
+
+    def parse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+        out: dict[str, str] = {}
+        for value in values:
+            key, sign, text = value.partition("=")
+            if not sign or not key.strip():
+                raise click.BadParameter(f"{value!r} is not {name}", ctx, param)
+            if key.strip() in out:
+                raise click.BadParameter(f"{key.strip()!r} is given twice", ctx, param)
+            out[key.strip()] = text
+        return out
+
+    return parse
+
+
+def sampling_options(command: Command) -> Command:
+    """One option a sampling parameter, by its OpenAI or vLLM name."""
+    for name, kind, text in reversed(_SAMPLING):
+        command = click.option(f"--{name.replace('_', '-')}", name, type=kind, help=text)(command)
+    return click.option("--stop", multiple=True, help="End the output at this text; repeatable.")(command)
+
+
+def sampling_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The sampling parameters that were given."""
+    given = {name: options[name] for name, _, _ in _SAMPLING if options.get(name) is not None}
+    return {**given, "stop": list(options["stop"])} if options.get("stop") else given
+
+
+def job_options(command: Command) -> Command:
+    """Everything that describes a job."""
+    options = (
+        click.argument("input_", metavar="INPUT"),
+        click.option("--model", required=True, help="A model of the registry (nightmill models list)."),
+        click.option("--output", default="out", show_default=True, help="Folder; the job writes OUTPUT/JOB/."),
+        click.option("--id", "id_column", help="Column of unique ids, kept as custom_id. Default: the row number."),
+        click.option("--system", help="System message; may mention columns as {{ column }}."),
+        click.option("--prompt", help="User message; mentions columns as {{ column }}."),
+        click.option("--template", type=_FILE, help="YAML file with the messages, instead of --system and --prompt."),
+        click.option("--schema", type=_FILE, help="JSON Schema that every output follows; adds typed columns."),
+        click.option("--keep", help="Input columns to pass through, by commas. Default: all. '' for none."),
+        click.option(
+            "--vary",
+            multiple=True,
+            callback=key_values("COLUMN=VALUE,VALUE"),
+            help="Repeat every row once a value: --vary lang=de,fr.",
+        ),
+        click.option("--limit", type=click.IntRange(min=1), help="Only the first N rows."),
+        click.option(
+            "--order",
+            type=click.Choice(["none", "input"]),
+            default="none",
+            show_default=True,
+            help="Order of the result rows.",
+        ),
+        click.option("--sample", type=click.IntRange(min=1), help="Run a random sample of N rows first, then pause."),
+        click.option("--sample-seed", type=int, default=0, show_default=True, help="Which sample."),
+        click.option(
+            "--pause-on",
+            type=Share(),
+            default="20%",
+            show_default=True,
+            help="Pause when more rows than this share are errors or truncated (counted after 200 rows), or never.",
+        ),
+        click.option(
+            "--rows-per-task",
+            type=click.IntRange(1, 65_536),
+            help="Rows a task. Default: by the model's measured speed.",
+        ),
+        click.option(
+            "--deadline", type=Duration(), help="Give up rows that are not done after this long: 90s, 30m, 8h, 2d."
+        ),
+        click.option(
+            "--priority",
+            type=click.Choice([str(p) for p in Priority]),
+            default="normal",
+            show_default=True,
+            help="How urgent: a more urgent job goes first.",
+        ),
+        click.option("--tenant", help="Who pays. Default: the setting `tenant`."),
+        click.option("--project", default="", help="Written into every posting."),
+        click.option(
+            "--tag",
+            multiple=True,
+            callback=key_values("KEY=VALUE"),
+            help="Written into every posting; repeatable: --tag team=web.",
+        ),
+        click.option(
+            "--engine-arg",
+            multiple=True,
+            callback=key_values("NAME=VALUE"),
+            help="Passed to the engine; repeatable: --engine-arg max_num_seqs=64.",
+        ),
+        click.option("--idempotency-key", help="The same key again returns the job made before."),
+    )
+    command = sampling_options(command)
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def request_of(options: Mapping[str, Any], *, tenant: str) -> SubmitRequest:
+    """The request that these options describe; files are read here."""
+    keep = options["keep"]
+    return SubmitRequest(
+        input=options["input_"],
+        model=options["model"],
+        output=_absolute(options["output"]),
+        tenant=options["tenant"] or tenant,
+        project=options["project"],
+        tags=options["tag"],
+        creator=f"cli:{getpass.getuser()}",
+        priority=Priority(options["priority"]),
+        id_column=options["id_column"],
+        system=options["system"],
+        prompt=options["prompt"],
+        template=_text(options["template"]),
+        schema=_text(options["schema"]),
+        keep=None if keep is None else tuple(name.strip() for name in keep.split(",") if name.strip()),
+        vary={name: tuple(values.split(",")) for name, values in options["vary"].items()},
+        sampling=sampling_of(options),
+        engine_args=engine_args(options["engine_arg"]),
+        limit=options["limit"],
+        order=options["order"],
+        rows_per_task=options["rows_per_task"],
+        sample=options["sample"] or 0,
+        sample_seed=options["sample_seed"],
+        pause_on=options["pause_on"],
+        deadline_s=options["deadline"],
+        idempotency_key=options["idempotency_key"],
+    )
+
+
+def engine_args(given: Mapping[str, str]) -> dict[str, Any]:
+    """Values as JSON where they are JSON (64, true, [1]), else as text."""
+    out: dict[str, Any] = {}
+    for name, text in given.items():
+        try:
+            out[name] = json.loads(text)
+        except ValueError:
+            out[name] = text
+    return out
+
+
+def _absolute(folder: str) -> str:
+    return folder if "://" in folder else str(Path(folder).expanduser().absolute())
+
+
+def _text(file: Path | None) -> str | None:
+    if file is None:
+        return None
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(source=str(file), reason=f"it is not UTF-8 text (byte {error.start})") from error

@@ -1,0 +1,194 @@
+# ruff: noqa: PLC0415 - what a command does not use is not imported
+"""The data directory opened: every embedded adapter behind its port, each made when it is first asked for.
+
+Imports stand inside the methods: `nightmill status` must not wait for what only a run needs.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from infra import logs
+from infra.settings import Settings
+from jobs.model import Model
+from jobs.plan import PlanPolicy
+from jobs.ports.clock import Clock, Ids
+from jobs.ports.intake import Tokenizer
+from jobs.ports.objects import Objects
+from jobs.ports.planning import Publisher, SegmentPlanner
+from jobs.ports.rows import PartSink, RowSource
+from jobs.ports.store import Store
+
+if TYPE_CHECKING:
+    from infra.data.intake import DataIntake
+    from infra.data.results import Results
+    from infra.data.wiring import DataSide
+    from infra.locks import OwnerLock
+    from infra.models.registry import Registry
+    from infra.queue import SqliteQueue
+
+MIB = 1 << 20
+
+
+class Home:
+    """One data directory. `close` it; what was never asked for was never opened."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    # ---- clocks, names, locks -------------------------------------------------------------------
+
+    @cached_property
+    def clock(self) -> Clock:
+        from infra.clocks import SystemClock
+
+        return SystemClock()
+
+    @cached_property
+    def ids(self) -> Ids:
+        from infra.clocks import SystemIds
+
+        return SystemIds()
+
+    @cached_property
+    def locks(self) -> OwnerLock:
+        """Who is alive, and who has which name."""
+        from infra.locks import OwnerLock
+
+        return OwnerLock(self.settings.home)
+
+    # ---- the truth, the queue, objects ----------------------------------------------------------
+
+    @cached_property
+    def store(self) -> Store:
+        """The database, migrated to this release's schema."""
+        from infra.sql import open_store
+
+        return open_store(self.settings.home, clock=self.clock)
+
+    @cached_property
+    def broker(self) -> SqliteQueue:
+        """The topics."""
+        from infra.queue import open_queue
+
+        return open_queue(self.settings.home, clock=self.clock, ids=self.ids)
+
+    @cached_property
+    def objects(self) -> Objects:
+        """Local objects; URIs with a scheme choose their adapter by `infra.objects.objects_for`."""
+        from infra.objects import objects_for
+
+        return objects_for(str(self.settings.objects))
+
+    # ---- models ---------------------------------------------------------------------------------
+
+    @cached_property
+    def registry(self) -> Registry:
+        """The models."""
+        from infra.models.registry import Registry
+
+        return Registry(self.settings.models_file, self.settings.models)
+
+    def example_prices(self, *models: str) -> None:
+        """Give those of the models that are shipped and have no price their example price."""
+        from infra.models.prices import ensure_example_prices
+
+        ensure_example_prices(self.store, models, self.settings.currency)
+
+    def tokenizer(self, model: Model) -> Tokenizer:
+        """The model's own, where it is at hand."""
+        from infra.models.tokenizer import tokenizer_of
+
+        return tokenizer_of(model)
+
+    def context_length(self, model: Model) -> int | None:
+        """Tokens of prompt and output together, as the model's files say."""
+        from infra.models.registry import context_length
+
+        return context_length(model)
+
+    # ---- rows -----------------------------------------------------------------------------------
+
+    @cached_property
+    def data(self) -> DataSide:
+        """Planner, row source and part sink."""
+        from infra.data.wiring import data_side
+        from infra.home_secret import home_secret
+
+        return data_side(
+            self.objects,
+            home=self.settings.objects.as_uri(),
+            secret=home_secret(self.settings.home),
+            files=self.store.files,
+            policy=self._plan_policy(),
+        )
+
+    def _plan_policy(self) -> PlanPolicy:
+        settings = self.settings
+        return PlanPolicy(
+            task_s=settings.task_seconds,
+            max_rows=settings.task_max_rows,
+            max_tokens=settings.task_max_tokens,
+            max_bytes=settings.task_max_mib * MIB,
+            segment_rows=settings.segment_rows,
+            segment_bytes=settings.segment_mib * MIB,
+        )
+
+    @property
+    def planner(self) -> SegmentPlanner:
+        return self.data.planner
+
+    @property
+    def rows(self) -> RowSource:
+        return self.data.source
+
+    @property
+    def sink(self) -> PartSink:
+        return self.data.sink
+
+    @cached_property
+    def publisher(self) -> Publisher:
+        """Publishes result folders."""
+        from infra.data.publish import FolderPublisher
+
+        return FolderPublisher(self.objects, self.data.jobs)
+
+    @cached_property
+    def results(self) -> Results:
+        """Reads results back."""
+        from infra.data.results import Results
+
+        return Results(self.objects, self.data.jobs, parts=self.store.parts)
+
+    @cached_property
+    def intake(self) -> DataIntake:
+        """Looks at a request's input before anything starts."""
+        from infra.data.intake import DataIntake
+        from infra.models.registry import embedding_size
+
+        scratch = self.settings.home / "scratch"
+        scratch.mkdir(parents=True, exist_ok=True)
+        return DataIntake(
+            self.objects,
+            self.data.reader,
+            home=self.settings.objects.as_uri(),
+            scratch=scratch,
+            embedding_size=embedding_size,
+        )
+
+    def close(self) -> None:
+        """Close what was opened. Idempotent."""
+        data = self.__dict__.pop("data", None)
+        if data is not None:
+            data.reader.close()
+        for name in ("broker", "store"):
+            opened = self.__dict__.pop(name, None)
+            if opened is not None:
+                opened.close()
+
+
+def open_home(settings: Settings) -> Home:
+    """Set up the log and open the data directory (lazily)."""
+    logs.set_up(settings.log_file, settings.log_level)
+    return Home(settings)

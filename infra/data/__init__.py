@@ -1,0 +1,1 @@
+"""Everything between the input files and the result files: Parquet, JSONL, prompts, staged files, parts."""

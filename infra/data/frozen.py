@@ -1,0 +1,147 @@
+"""What is frozen at submit beside the job's record, and what of it a process keeps ready for the jobs it works on."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import orjson
+import pyarrow as pa
+
+from infra.data.index import InputIndex
+from infra.data.inputs import LINE_SCHEMA
+from infra.data.render import PromptTemplate, compile_prompt
+from infra.data.schema import dump_schema, load_schema
+from jobs.model import InputFile, Job
+from jobs.ports.objects import Objects
+
+_KEPT_JOBS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFolder:
+    """Where a job's own files lie, below the home folder (not in the output folder)."""
+
+    home: str
+    tenant: str
+    job: str
+
+    @property
+    def uri(self) -> str:
+        return f"{self.home.rstrip('/')}/tenants/{self.tenant}/jobs/{self.job}"
+
+    @property
+    def input_schema(self) -> str:
+        return f"{self.uri}/input.arrow"
+
+    @property
+    def output_schema(self) -> str:
+        return f"{self.uri}/output.arrow"
+
+    @property
+    def select(self) -> str:
+        """The row numbers of a retry."""
+        return f"{self.uri}/select.parquet"
+
+    @property
+    def staged(self) -> str:
+        return f"{self.uri}/staged"
+
+
+def freeze(objects: Objects, folder: JobFolder, *, inputs: pa.Schema, output: pa.Schema) -> None:
+    """Write both schemas, before the job's record. Safe to repeat."""
+    objects.put_if_absent(folder.input_schema, dump_schema(inputs))
+    objects.put_if_absent(folder.output_schema, dump_schema(output))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrozenJob:
+    """A job ready to be worked on. template: None for JSONL, whose prompts are ready made.
+
+    needed: the input columns that a row's life takes: id, prompt, kept ones.
+    """
+
+    job: Job
+    folder: JobFolder
+    index: InputIndex
+    schema: pa.Schema
+    output: pa.Schema
+    template: PromptTemplate | None
+    needed: tuple[str, ...]
+
+    @property
+    def mentioned(self) -> tuple[str, ...]:
+        """The input columns that the prompt is made of, varied ones left out."""
+        if self.template is None:
+            return ("body",)
+        return tuple(name for name in self.template.columns if name not in self.job.spec.vary)
+
+
+class FrozenJobs:
+    """Makes and keeps FrozenJob values. Safe to call from several threads.
+
+    files: a job's frozen input list by the job's id.
+    """
+
+    def __init__(self, objects: Objects, *, home: str, files: Callable[[str], Sequence[InputFile]]) -> None:
+        self.objects = objects
+        self.home = home
+        self._files = files
+        self._lock = threading.Lock()
+        self._ready: OrderedDict[str, FrozenJob] = OrderedDict()
+
+    def folder(self, job: Job) -> JobFolder:
+        """Where a job's own files lie."""
+        return JobFolder(home=self.home, tenant=job.tenant, job=job.id)
+
+    def of(self, job: Job, files: Sequence[InputFile] | None = None) -> FrozenJob:
+        """The job's frozen side; made at its first use here."""
+        with self._lock:
+            found = self._ready.get(job.id)
+            if found is not None:
+                self._ready.move_to_end(job.id)
+                return found
+        made = self._make(job, self._files(job.id) if files is None else files)
+        with self._lock:
+            self._ready[job.id] = made
+            if len(self._ready) > _KEPT_JOBS:
+                self._ready.popitem(last=False)
+        return made
+
+    def _make(self, job: Job, files: Sequence[InputFile]) -> FrozenJob:
+        folder = self.folder(job)
+        schema = load_schema(self.objects.read(folder.input_schema))
+        spec = job.spec
+        if spec.input_format == "jsonl":
+            schema = LINE_SCHEMA
+            template, wanted = None, list(LINE_SCHEMA.names)
+        else:
+            columns = [*schema.names, *spec.vary]
+            template = compile_prompt(messages=spec.messages, text=spec.text, columns=columns)
+            wanted = [spec.id_column] if spec.id_column is not None else []
+            wanted += [*template.columns, *(name for name, _ in spec.kept)]
+        needed = tuple(dict.fromkeys(name for name in wanted if name not in spec.vary))
+        return FrozenJob(
+            job=job,
+            folder=folder,
+            index=InputIndex(files),
+            schema=schema,
+            output=load_schema(self.objects.read(folder.output_schema)),
+            template=template,
+            needed=needed,
+        )
+
+
+def salt(tenant: str, secret: bytes) -> str:
+    """The tenant's prefix-cache salt: stable, and not to be guessed without the home's secret."""
+    return hashlib.blake2b(tenant.encode(), key=secret[:64], digest_size=16, person=b"cache-salt").hexdigest()
+
+
+def max_tokens(sampling: str, default: int) -> int:
+    """The output limit that sampling parameters set, or the default."""
+    given = orjson.loads(sampling)
+    found = given.get("max_completion_tokens") or given.get("max_tokens")
+    return found if isinstance(found, int) and found > 0 else default

@@ -1,0 +1,100 @@
+"""The finaliser's file work: parts become `part-NNNNN.parquet`, then `_manifest.json`, then `_SUCCESS`.
+
+Every step looks at what is there and goes on, so that a crash anywhere is mended by doing it all again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from infra.data.frozen import FrozenJobs
+from infra.data.manifest import PublishedPart, manifest_uri, read_manifest, write_manifest
+from infra.data.order import in_order, restore_order
+from jobs.errors import NightmillError, OutputTaken
+from jobs.model import Job, Part
+from jobs.ports.objects import Objects
+from jobs.ports.planning import Final
+
+SUCCESS = "_SUCCESS"
+
+
+class FolderPublisher:
+    """Publishes result folders. Two at once over one job write the same bytes."""
+
+    def __init__(self, objects: Objects, jobs: FrozenJobs) -> None:
+        self._objects = objects
+        self._jobs = jobs
+
+    def publish(self, job: Job, parts: Iterable[Part], final: Final) -> str:
+        done = read_manifest(self._objects, job.folder)
+        if done is not None:
+            if done.job != job.id:
+                raise OutputTaken(folder=job.folder, holder=f"the results of job {done.job}")
+            return manifest_uri(job.folder)
+        schema = self._jobs.of(job).output
+        ordered = sorted(parts, key=lambda part: (part.first_row, part.task))
+        if job.spec.order == "input" and not in_order(ordered):
+            published = list(restore_order(self._objects, job.folder, ordered, schema))
+        else:
+            published = [self._publish_one(job, number, part) for number, part in enumerate(ordered)]
+        self._remove_others(job, {part.name for part in published})
+        return write_manifest(self._objects, job, schema, published, final)
+
+    def _remove_others(self, job: Job, names: set[str]) -> None:
+        """What a crashed attempt of another release may have cut differently; without a manifest it never counted."""
+        for facts in list(self._objects.list(f"{job.folder}/")):
+            name = facts.uri[len(job.folder) + 1 :]
+            if name.startswith("part-") and "/" not in name and name not in names:
+                self._objects.delete(facts.uri)
+
+    def _publish_one(self, job: Job, number: int, part: Part) -> PublishedPart:
+        name = f"part-{number:05d}.parquet"
+        self._objects.publish(part.uri, f"{job.folder}/{name}")
+        return PublishedPart(
+            name=name,
+            rows=part.rows,
+            size=part.size,
+            checksum=part.checksum,
+            first_row=part.first_row,
+            last_row=part.last_row,
+            task=part.task,
+        )
+
+    def seal(self, job: Job) -> None:
+        self._objects.put_if_absent(f"{job.folder}/{SUCCESS}", b"")
+        self._remove(f"{job.folder}/_parts/")
+        self._remove(f"{self._jobs.folder(job).staged}/")
+
+    def _remove(self, folder: str) -> None:
+        """What lands here later belongs to a dead lease; readers ignore it."""
+        for facts in list(self._objects.list(folder)):
+            self._objects.delete(facts.uri)
+
+
+def check_output_folder(objects: Objects, output: str, job_id: str | None = None) -> None:
+    """Several jobs may share a folder, each in its own below it; what is not theirs is not touched.
+
+    output: the folder that jobs share. job_id: of a job that is to write there, if it is known yet.
+    Raises OutputTaken.
+    """
+    folder = output.rstrip("/")
+    _refuse_finished(objects, folder)
+    if job_id is not None:
+        mine = f"{folder}/{job_id}"
+        _refuse_finished(objects, mine)
+        for facts in objects.list(f"{mine}/"):
+            raise OutputTaken(folder=mine, holder=f"another file ({facts.uri})")
+
+
+def _refuse_finished(objects: Objects, folder: str) -> None:
+    """A job's own folder (or what looks like one) is no place for other jobs: readers would mix them."""
+    if objects.facts(folder) is not None:
+        raise OutputTaken(folder=folder, holder="a file of that name")
+    if objects.facts(manifest_uri(folder)) is None:
+        return
+    try:
+        found = read_manifest(objects, folder)
+    except NightmillError:
+        found = None
+    holder = f"the results of job {found.job}" if found is not None else "a manifest that is not ours"
+    raise OutputTaken(folder=folder, holder=holder)

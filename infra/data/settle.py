@@ -1,0 +1,235 @@
+"""From engine results to the columns that say what became of each row."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jsonschema_rs
+import orjson
+import pyarrow as pa
+
+from infra.data.guided import validator
+from infra.data.typed import TypedColumn
+from jobs.model import Job, Outcome, Usage
+from jobs.outcomes import of_result
+from jobs.ports.engine import EngineResult, RequestProfile
+from jobs.ports.rows import OpenRows, Prompt, RowFault
+from jobs.pricing import amount
+
+
+class Hasher:
+    """request_hash: 128 bits over model checksum, rendered request, sampling and schema; the same wherever it is made.
+
+    What all rows share is hashed once; a row pays for a copy of that state and for its own text.
+    """
+
+    def __init__(self, job: Job, profiles: Sequence[RequestProfile]) -> None:
+        self._starts = [self._start(job, profile) for profile in profiles]
+
+    @staticmethod
+    def _start(job: Job, profile: RequestProfile) -> Any:
+        shared = [job.spec.model_checksum, profile.kind, profile.sampling, profile.schema, profile.dimensions]
+        return hashlib.blake2b(orjson.dumps(shared), digest_size=16)
+
+    def of(self, profile: int, prompt: Prompt) -> str:
+        state = self._starts[profile].copy()
+        state.update(orjson.dumps(prompt))
+        return state.hexdigest()  # type: ignore[no-any-return]  # the state is hashlib's
+
+
+class Checker:
+    """Parses outputs and holds them against the job's schema."""
+
+    def __init__(self, schema_text: str | None, columns: Sequence[TypedColumn]) -> None:
+        self._validator: jsonschema_rs.Validator | None = (
+            validator(orjson.loads(schema_text)) if schema_text is not None else None
+        )
+        self._columns = columns
+        self._values: list[list[Any]] = [[] for _ in columns]
+
+    def take(self, text: str | None) -> bool:
+        """Note the typed values of one row (null where it does not parse); whether it keeps to the schema."""
+        if self._validator is None:
+            return True
+        parsed: Any = None
+        fits = False
+        if text is not None:
+            try:
+                parsed = orjson.loads(text)
+                fits = self._validator.is_valid(parsed)
+            except (orjson.JSONDecodeError, ValueError):
+                parsed = None
+        for column, values in zip(self._columns, self._values, strict=True):
+            values.append(column.shape.fit(parsed.get(column.property)) if isinstance(parsed, dict) else None)
+        return fits
+
+    def arrays(self) -> list[pa.Array]:
+        return [pa.array(v, c.shape.kind) for c, v in zip(self._columns, self._values, strict=True)]
+
+
+@dataclass(slots=True, kw_only=True)
+class Columns:
+    """The result columns of a part while they grow, row by row. places: which rows of the task are in it."""
+
+    places: list[int] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    outcomes: list[str] = field(default_factory=list)
+    codes: list[str | None] = field(default_factory=list)
+    messages: list[str | None] = field(default_factory=list)
+    reasons: list[str | None] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
+    cached: list[int] = field(default_factory=list)
+    generated: list[int] = field(default_factory=list)
+    hashes: list[str | None] = field(default_factory=list)
+
+    def add(
+        self,
+        place: int,
+        outcome: Outcome,
+        code: str | None,
+        message: str | None,
+        request: str | None,
+        *,
+        output: Any = None,
+    ) -> None:
+        self.places.append(place)
+        self.outputs.append(output)
+        self.outcomes.append(outcome.value)
+        self.codes.append(code)
+        self.messages.append(message)
+        self.hashes.append(request)
+
+    def spent(self, reason: str | None, inputs: int, cached: int, generated: int) -> None:
+        self.reasons.append(reason)
+        self.inputs.append(inputs)
+        self.cached.append(cached)
+        self.generated.append(generated)
+
+    def usage(self) -> Usage:
+        """Token classes apart: what came from the cache is not in `input_tokens`."""
+        cached = sum(self.cached)
+        return Usage(
+            rows=len(self.places),
+            input_tokens=sum(self.inputs) - cached,
+            cached_tokens=cached,
+            output_tokens=sum(self.generated),
+            outcomes=dict(Counter(self.outcomes)),
+        )
+
+    def arrays(self, job: Job) -> dict[str, pa.Array]:
+        """All but `output`."""
+        price = job.price
+        amounts = [
+            amount(price, input_tokens=i - c, cached_tokens=c, output_tokens=o)
+            for i, c, o in zip(self.inputs, self.cached, self.generated, strict=True)
+        ]
+        text, number = pa.string(), pa.int64()
+        return {
+            "outcome": pa.array(self.outcomes, text),
+            "error_code": pa.array(self.codes, text),
+            "error_message": pa.array(self.messages, text),
+            "finish_reason": pa.array(self.reasons, text),
+            "input_tokens": pa.array(self.inputs, number),
+            "cached_tokens": pa.array(self.cached, number),
+            "output_tokens": pa.array(self.generated, number),
+            "amount_pico": pa.array(amounts, number),
+            "request_hash": pa.array(self.hashes, text),
+        }
+
+
+def settle(
+    job: Job,
+    rows: OpenRows,
+    results: Sequence[EngineResult | None],
+    checker: Checker,
+    *,
+    unfinished: Outcome | None,
+    embedding_size: int | None,
+) -> Columns:
+    """Every row of the task that is finished, in the task's order; see `PartSink.write`."""
+    columns = Columns()
+    hasher = Hasher(job, rows.profiles)
+    of = rows.profile_of
+    for place, result in enumerate(results):
+        fault = rows.faults.get(place)
+        prompt = rows.prompts[place]
+        if fault is not None or prompt is None:
+            _settle_fault(columns, place, fault or RowFault("input_unreadable", "the row has no prompt"), checker)
+            continue
+        if (result is None or result.finish_reason == "abort") and unfinished is None:
+            continue  # comes back in a child task
+        request = hasher.of(of[place] if of is not None else 0, prompt)
+        if result is None:
+            assert unfinished is not None
+            checker.take(None)
+            columns.add(place, unfinished, None, None, request)
+            columns.spent(None, 0, 0, 0)
+        else:
+            _settle_result(columns, place, result, request, checker, unfinished, embedding_size)
+    return columns
+
+
+def _settle_fault(columns: Columns, place: int, fault: RowFault, checker: Checker) -> None:
+    checker.take(None)
+    columns.add(place, Outcome.ERROR, fault.code, fault.message, None)
+    columns.spent(None, 0, 0, 0)
+
+
+def _settle_result(
+    columns: Columns,
+    place: int,
+    result: EngineResult,
+    request: str,
+    checker: Checker,
+    unfinished: Outcome | None,
+    embedding_size: int | None,
+) -> None:
+    reason = result.finish_reason
+    message = result.error_message
+    output: Any = result.text if reason != "error" or result.text else None
+    fits = checker.take(output)
+    outcome, code = of_result(reason, result.error_code, fits_schema=fits, ending=unfinished)
+    if embedding_size is not None:
+        output = result.embedding
+        if outcome is Outcome.OK and (output is None or len(output) != embedding_size):
+            got = 0 if output is None else len(output)
+            outcome, code, output = Outcome.ERROR, "engine_error", None
+            message = f"the embedding has {got} numbers instead of {embedding_size}"
+    elif outcome is Outcome.ERROR and not fits and reason == "stop":
+        message = "the output does not keep to the schema"
+    columns.add(place, outcome, code, message, request, output=output)
+    columns.spent(reason, result.input_tokens, result.cached_tokens, result.output_tokens)
+
+
+def output_array(outputs: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Texts, or embeddings as one flat float32 buffer."""
+    if not pa.types.is_fixed_size_list(kind):
+        return pa.array(outputs, kind)
+    size = kind.list_size
+    flat = array("f")
+    blank = array("f", bytes(4 * size))
+    for output in outputs:
+        flat.extend(blank if output is None else output)
+    values = pa.Array.from_buffers(pa.float32(), len(flat), [None, pa.py_buffer(flat)])
+    missing = [output is None for output in outputs]
+    mask = pa.array(missing) if any(missing) else None
+    return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=mask)
+
+
+def void_columns(size: int, outcome: Outcome, code: str | None, message: str | None) -> Columns:
+    """Rows that never reached an engine, all with one end."""
+    columns = Columns()
+    for place in range(size):
+        columns.add(place, outcome, code, message, None)
+        columns.spent(None, 0, 0, 0)
+    return columns
+
+
+def empty_typed(columns: Sequence[TypedColumn], size: int) -> Mapping[str, pa.Array]:
+    """Typed columns of rows without output."""
+    return {column.column: pa.nulls(size, column.shape.kind) for column in columns}

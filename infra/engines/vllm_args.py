@@ -1,0 +1,58 @@
+"""vLLM's engine arguments: ours where nothing was said, the spec's otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.platforms import current_platform
+
+from infra.engines.backend import StartFailed, check_argument_names
+from infra.engines.spec import EngineSpec
+
+CPU_BLOCK_SIZE = 32
+"""Only whole blocks of a prefix hit; vLLM takes 128 on a CPU, and 32 cost nothing measurable."""
+_GUIDED = {"backend": "xgrammar"}
+"""One for all: under vLLM's `auto` the first schema chooses for the engine's life, and a later one, checked for another
+grammar library, would fail in this one."""
+_OURS = frozenset({"model", "runner"})
+
+
+def engine_args(spec: EngineSpec) -> AsyncEngineArgs:
+    """The arguments. Raises StartFailed naming one that does not exist or is not the caller's to set."""
+    check_argument_names(spec.engine_args, [field.name for field in fields(AsyncEngineArgs)])
+    for name in sorted(_OURS.intersection(spec.engine_args)):
+        raise StartFailed(f"the engine argument {name} follows from the model's entry and cannot be set")
+    args = {**_defaults(spec), **spec.engine_args}
+    if isinstance(guided := args.get("structured_outputs_config"), dict):
+        args["structured_outputs_config"] = {**_GUIDED, **guided}
+    return AsyncEngineArgs(**args)
+
+
+def check_folder(spec: EngineSpec) -> None:
+    """Raise StartFailed if there is no model where the spec says, in words better than an engine's."""
+    path = Path(spec.path)
+    if not spec.path or not path.exists():
+        raise StartFailed(f"the model folder {spec.path or '(none)'} does not exist")
+    if path.is_dir() and not (path / "config.json").is_file():
+        raise StartFailed(f"the folder {spec.path} holds no config.json, so no model")
+
+
+def _defaults(spec: EngineSpec) -> dict[str, Any]:
+    defaults: dict[str, Any] = {
+        "model": spec.path,
+        "served_model_name": spec.model,
+        "disable_log_stats": True,  # our own counter reads the statistics; the default loggers would cost each step
+        "enable_log_requests": False,
+        "scheduling_policy": "priority",
+        "runner": "pooling" if spec.kind == "embedding" else "generate",
+    }
+    if spec.kind != "embedding":
+        defaults["enable_prefix_caching"] = True
+        defaults["structured_outputs_config"] = _GUIDED
+    if current_platform.is_cpu():
+        defaults["enforce_eager"] = True  # compiling costs more minutes than it gives back
+        defaults["block_size"] = CPU_BLOCK_SIZE
+    return defaults

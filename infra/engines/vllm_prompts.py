@@ -1,0 +1,119 @@
+"""From messages to token ids, off the engine's critical path: rendered by vLLM, tokenised in batches.
+
+vLLM's own way encodes row by row; in batches, with shared segments remembered, the same ids cost a third or less. The
+ids must be the same: the quick way is compared with vLLM's at start and on the first rows, and dropped if it differs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from infra.engines.segment_memo import SegmentMemo
+from jobs.ports.engine import EngineRequest, Message, ModelKind
+
+VERIFIED_ROWS = 64
+_PROBES: tuple[tuple[Message, ...], ...] = (
+    (("user", "Hello"),),
+    (("system", "  Two  spaces, a tab\tand an end \n"), ("user", "\n\nÄpfel, 東京, 🙂 and 1234567.89")),
+    (("system", "Be brief."), ("user", "<|im_end|> </s> [INST] <s>"), ("assistant", " ok"), ("user", "Again!")),
+)
+_log = logging.getLogger("nightmill.engine.prompts")
+
+Outcome = list[int] | Exception
+"""Token ids of a row, or why it has none."""
+Encode = Callable[[Sequence[str]], Sequence[Sequence[int]]]
+
+
+class Prompts:
+    """Renders and encodes rows with one vLLM renderer. Used from one thread."""
+
+    def __init__(self, renderer: Any, kind: ModelKind) -> None:
+        from vllm.renderers.params import ChatParams, TokenizeParams  # noqa: PLC0415 - heavy, engine process only
+
+        self._renderer = renderer
+        self._kind = kind
+        self._chat_params = ChatParams
+        defaults = renderer.default_chat_tok_params if kind == "chat" else renderer.default_cmpl_tok_params
+        self._lower = bool(defaults.do_lower_case)
+        self._params = TokenizeParams(
+            max_total_tokens=None,  # the length is ours to check: a long row is an error row, with its count
+            do_lower_case=defaults.do_lower_case,
+            add_special_tokens=defaults.add_special_tokens,
+        )
+        self._quick = self._quick_encoder(defaults.add_special_tokens)
+        self._to_verify = VERIFIED_ROWS
+        self._verify_at_start()
+
+    def token_ids(self, requests: Sequence[EngineRequest], template_kwargs: dict[str, Any]) -> list[Outcome]:
+        """The ids of each row, or the exception that its template or text raised."""
+        texts: list[str | Outcome] = [self._render(request.prompt, template_kwargs) for request in requests]
+        plain = [text for text in texts if isinstance(text, str)]
+        encoded = iter(self._encode(plain))
+        return [next(encoded) if isinstance(text, str) else text for text in texts]
+
+    def _render(self, prompt: str | Sequence[Message], template_kwargs: dict[str, Any]) -> str | Outcome:
+        if isinstance(prompt, str):
+            return prompt
+        messages = [{"role": role, "content": text} for role, text in prompt]
+        kwargs = {"add_generation_prompt": True, "continue_final_message": False, **template_kwargs, "tokenize": False}
+        try:
+            _, rendered = self._renderer.render_messages(messages, self._chat_params(chat_template_kwargs=kwargs))
+        except Exception as error:  # noqa: BLE001 - a template may raise anything, and it is this row's fault alone
+            return error
+        text: str | None = rendered.get("prompt")
+        return text if text is not None else list(rendered["prompt_token_ids"])
+
+    def _encode(self, texts: Sequence[str]) -> list[Outcome]:
+        if self._quick is None:
+            return [self._slow(text) for text in texts]
+        ids: list[Outcome] = [list(row) for row in self._quick([t.lower() for t in texts] if self._lower else texts)]
+        while self._to_verify and self._quick is not None:
+            count = min(len(texts), self._to_verify)
+            self._to_verify -= count
+            if any(self._slow(text) != row for text, row in zip(texts[:count], ids, strict=False)):
+                _log.warning("quick_tokens_differ: vLLM's own way from here on")
+                self._quick = None
+                return self._encode(texts)
+            break
+        return ids
+
+    def _slow(self, text: str) -> Outcome:
+        """vLLM's own way."""
+        try:
+            (prompt,) = self._renderer.tokenize_prompts([{"prompt": text}], self._params)
+        except Exception as error:  # noqa: BLE001 - this row's fault alone
+            return error
+        return list(prompt["prompt_token_ids"])
+
+    def _quick_encoder(self, add_special_tokens: bool) -> Encode | None:  # noqa: FBT001 - vLLM's own word
+        tokenizer = self._renderer.get_tokenizer()
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None:  # not a fast tokenizer of Hugging Face
+            return None
+
+        def encode(texts: Sequence[str]) -> list[list[int]]:
+            return [e.ids for e in backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)]
+
+        specials = cut_tokens(backend)
+        return SegmentMemo(encode, specials).encode if self._kind == "chat" and specials else encode
+
+    def _verify_at_start(self) -> None:
+        if self._quick is None:
+            return
+        rows = [EngineRequest(0, probe if self._kind == "chat" else probe[-1][1]) for probe in _PROBES]
+        texts = [text for row in rows if isinstance(text := self._render(row.prompt, {}), str)]
+        for _ in range(3):  # the memo remembers on the second time and answers on the third
+            if self._quick is not None and texts:
+                self._to_verify = VERIFIED_ROWS
+                self._encode(texts)
+
+
+def cut_tokens(backend: Any) -> dict[str, int]:
+    """The special tokens of a `tokenizers.Tokenizer` that a text may be cut at: those that touch no neighbour."""
+    return {
+        token.content: number
+        for number, token in backend.get_added_tokens_decoder().items()
+        if token.special and not (token.normalized or token.lstrip or token.rstrip or token.single_word)
+    }

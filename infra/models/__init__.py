@@ -1,0 +1,1 @@
+"""Models on disk: made ready, registered, checked."""

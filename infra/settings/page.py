@@ -1,0 +1,47 @@
+"""docs/settings.md, made from the table; a test holds that it is current."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from infra.settings.sources import CONFIG, FILE_NAME
+from infra.settings.table import PREFIX, SETTINGS, Setting
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
+
+_HEAD = f"""\
+# Settings
+
+<!-- Written by `python -m infra.settings`; change infra/settings/table.py instead. -->
+
+A value comes from the first of these that has it: the command line (`nightmill --home DIR`), the environment
+(`{PREFIX}<NAME>`, as `{PREFIX}LEASE_S=60`), the settings file, the default.
+
+The settings file is TOML, one `name = value` a line. It is the one given by `nightmill --config FILE`, or by
+`{CONFIG}`, or else `{FILE_NAME}` in the data directory, if there is one. A relative path is below the data directory;
+only `home` itself is relative to the settings file, or to the current directory when it comes from elsewhere.
+
+A name that is not known, a value of the wrong type and one out of range are all refused at the start, together.
+
+| name | default | type | what it is |
+|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return _HEAD + "".join(_line(setting) for setting in SETTINGS)
+
+
+def _line(setting: Setting) -> str:
+    shown = setting.shown_default if "`" in setting.shown_default else f"`{setting.shown_default}`"
+    unit = f" ({setting.unit})" if setting.unit else ""
+    choices = f" One of {', '.join(f'`{c}`' for c in setting.choices)}." if setting.choices else ""
+    return f"| `{setting.name}` | {shown} | {setting.type}{unit} | {setting.help}{choices}{_range(setting)} |\n"
+
+
+def _range(setting: Setting) -> str:
+    if setting.low is None:
+        return ""
+    low = f"{setting.low:_.10g}"
+    return f" From {low} to {setting.high:_.10g}." if setting.high is not None else f" {low} or more."

@@ -1,0 +1,135 @@
+"""Connections: how SQLite is set up, and the pair of engines that a store reads and writes with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.pool import QueuePool, StaticPool
+
+from infra.sql import dialect
+from infra.sql.faults import translated
+from infra.sql.writer import Pace, Writer
+from jobs.errors import DatabaseUnavailable
+from jobs.ports.clock import Clock
+
+T = TypeVar("T")
+
+PRAGMAS = (
+    "PRAGMA busy_timeout = 30000",  # milliseconds; first, since the others may have to wait
+    "PRAGMA synchronous = FULL",  # a commit survives a power cut
+    "PRAGMA wal_autocheckpoint = 1000",  # pages
+    "PRAGMA recursive_triggers = ON",  # else INSERT OR REPLACE deletes past the append-only triggers
+    "PRAGMA cache_size = -16000",  # KiB a connection
+)
+
+
+class Database:
+    """Reads see a snapshot a statement and hold nothing open; writes go through one group committer."""
+
+    def __init__(self, *, reader: sa.Engine, writer: sa.Engine, where: str, clock: Clock, pace: Pace) -> None:
+        self._reader = reader
+        self._engine = writer
+        self._clock = clock
+        self._writer = Writer(self._begin, pace)
+        self.where = where
+        self.pace = pace
+
+    @contextmanager
+    def read(self) -> Iterator[sa.Connection]:
+        """A connection that commits by itself; errors come out in our words."""
+        with translated(self.where), self._reader.connect() as connection:
+            yield connection
+
+    def connect(self) -> sa.Connection:
+        """A reading connection to keep; whoever takes it closes it and translates its errors."""
+        with translated(self.where):
+            return self._reader.connect()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[sa.Connection]:
+        """As `read`, but all statements see one state. It holds back checkpoints: only for whole-book checks."""
+        with self.read() as connection, dialect.snapshot(connection) as steady:
+            yield steady
+
+    def write(self, work: Callable[[sa.Connection], T], *, linger_s: float | None = None) -> T:
+        """Carry out `work` in a transaction with whatever else waits. See `Writer.run`."""
+        return self._writer.run(work, linger_s=linger_s)
+
+    def now(self, connection: sa.Connection) -> float:
+        return dialect.now(connection, self._clock)
+
+    def close(self) -> None:
+        self._writer.close()
+        self._reader.dispose()
+        self._engine.dispose()
+
+    @contextmanager
+    def _begin(self) -> Iterator[sa.Connection]:
+        with translated(self.where), self._engine.begin() as connection:
+            yield connection
+
+
+def sqlite_database(path: Path, *, clock: Clock, pace: Pace) -> Database:
+    """A database file that is there already, in WAL mode."""
+    return Database(
+        reader=sqlite_reader(path),
+        writer=sqlite_writer(path),
+        where=str(path),
+        clock=clock,
+        pace=pace,
+    )
+
+
+def sqlite_reader(path: Path) -> sa.Engine:
+    """An engine whose connections open no transaction: each statement sees its own snapshot and takes no lock."""
+    return _engine(path, QueuePool, isolation_level="AUTOCOMMIT", pool_size=4, max_overflow=-1)
+
+
+def sqlite_writer(path: Path) -> sa.Engine:
+    """An engine with one connection whose transactions take the write lock at their start.
+
+    A deferred transaction that reads and then writes fails at once when another process wrote in between, whatever
+    the busy time-out.
+    """
+    engine = _engine(path, StaticPool)
+    sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    return engine
+
+
+def make_wal(path: Path) -> None:
+    """Turn a new file to WAL mode, which is written into it. Later that would need everybody else to be out."""
+    engine = sqlite_reader(path)
+    try:
+        with engine.connect() as connection:
+            mode = connection.exec_driver_sql("PRAGMA journal_mode = WAL").scalar()
+    finally:
+        engine.dispose()
+    if mode != "wal":
+        raise DatabaseUnavailable(where=str(path), reason=f"its file system allows only journal mode {mode}")
+
+
+def pragma_of(path: Path, name: str) -> Any:
+    """One value of a database file."""
+    engine = sqlite_reader(path)
+    try:
+        with engine.connect() as connection:
+            return connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+    finally:
+        engine.dispose()
+
+
+def _engine(path: Path, pool: type[sa.Pool], **options: Any) -> sa.Engine:
+    url = sa.URL.create("sqlite", database=str(path))
+    engine = sa.create_engine(url, poolclass=pool, connect_args={"check_same_thread": False}, **options)
+    sa.event.listen(engine, "connect", _set_up)
+    return engine
+
+
+def _set_up(connection: Any, _: Any) -> None:
+    connection.isolation_level = None  # no BEGIN behind our back
+    for pragma in PRAGMAS:
+        connection.execute(pragma)

@@ -1,0 +1,50 @@
+"""Leaderships and measured speeds in SQL."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from infra.sql import dialect, tables
+from infra.sql.shelf import Shelf
+from jobs.ports.store import Leader
+
+_leaders, _speeds = tables.leaders.c, tables.speeds.c
+
+
+class SqlFleet(Shelf):
+    """`jobs.ports.store.FleetStore`."""
+
+    def lead(self, scope: str, owner: str) -> Leader:
+        def work(connection: sa.Connection) -> Leader:
+            locked = sa.select(_leaders.epoch).where(_leaders.scope == scope).with_for_update()
+            epoch = (connection.execute(locked).scalar_one_or_none() or 0) + 1
+            row = {"scope": scope, "epoch": epoch, "owner": owner, "at": self._db.now(connection)}
+            dialect.upsert(connection, tables.leaders, [row], keys=("scope",))
+            return Leader(scope=scope, epoch=epoch, owner=owner)
+
+        return self._db.write(work)
+
+    def leader(self, scope: str) -> Leader:
+        """Epoch 0 where nobody ever led."""
+        with self._db.read() as connection:
+            row = connection.execute(sa.select(tables.leaders).where(_leaders.scope == scope)).one_or_none()
+        if row is None:
+            return Leader(scope=scope, epoch=0, owner="")
+        return Leader(scope=scope, epoch=row.epoch, owner=row.owner)
+
+    def note_speed(self, model: str, *, rows_per_s: float, output_tokens_per_s: float) -> None:
+        def work(connection: sa.Connection) -> None:
+            row = {
+                "model": model,
+                "rows_per_s": rows_per_s,
+                "output_tokens_per_s": output_tokens_per_s,
+                "at": self._db.now(connection),
+            }
+            dialect.upsert(connection, tables.speeds, [row], keys=("model",))
+
+        self._db.write(work)
+
+    def speed(self, model: str) -> tuple[float, float] | None:
+        with self._db.read() as connection:
+            row = connection.execute(sa.select(tables.speeds).where(_speeds.model == model)).one_or_none()
+        return None if row is None else (row.rows_per_s, row.output_tokens_per_s)

@@ -1,0 +1,106 @@
+"""The ledger in SQL: folding, balances, entries, statements, verification."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import sqlalchemy as sa
+
+from infra.sql import codec, folding, rows, tables
+from infra.sql.audit import Audit
+from infra.sql.shelf import Shelf
+from jobs.ledger import Entry
+from jobs.model import Price
+from jobs.ports.store import Fold, StatementLine, VerifyReport
+from jobs.pricing import TOKEN_CLASSES
+
+_entries = tables.entries.c
+_PAGE = 2000
+_GIGA = 10**9
+# SQLite's sum() fails beyond 64 bits, so thousands of millions and the rest are summed apart.
+_GIGAS, _REST = sa.func.sum(_entries.amount_pico // _GIGA), sa.func.sum(_entries.amount_pico % _GIGA)
+_LINE = (
+    _entries.job, _entries.project, _entries.model, _entries.kind, _entries.token_class, _entries.currency,
+    _entries.tags,
+)  # fmt: skip
+
+
+class SqlLedger(Shelf):
+    """`jobs.ports.store.LedgerStore`."""
+
+    def fold(self, max_entries: int = 5000) -> Fold:
+        """Looks before it writes: an empty inbox costs no transaction."""
+        with self._db.read() as connection:
+            if connection.execute(sa.select(tables.inbox.c.id).limit(1)).first() is None:
+                return Fold()
+        return self._db.write(lambda c: folding.fold(c, max_entries, self._db.now(c)))
+
+    def balances(self) -> dict[tuple[str, str], int]:
+        with self._db.read() as connection:
+            found = connection.execute(sa.select(tables.balances))
+            return {(row.account, row.currency): row.amount_pico for row in found}
+
+    def entries(self, *, job_id: str | None = None, tenant: str | None = None) -> Iterator[Entry]:
+        """By pages, so that no read transaction stays open while the caller works."""
+        query = sa.select(_entries.id, *rows.entry_columns)
+        if job_id is not None:
+            query = query.where(_entries.job == job_id)
+        if tenant is not None:
+            query = query.where(_entries.tenant == tenant)
+        after = 0
+        while True:
+            with self._db.read() as connection:
+                page = connection.execute(query.where(_entries.id > after).order_by(_entries.id).limit(_PAGE)).all()
+            yield from map(rows.entry_of, page)
+            if len(page) < _PAGE:
+                return
+            after = page[-1].id
+
+    def statement(self, tenant: str, *, since: float | None = None, until: float | None = None) -> list[StatementLine]:
+        """`since` ≤ time of posting < `until`. By job, the oldest first, and inside it by token class."""
+        query = (
+            sa.select(*_LINE, sa.func.sum(_entries.tokens), _GIGAS, _REST)
+            .where(_entries.tenant == tenant, _entries.account == f"tenant:{tenant}:usage")
+            .group_by(*_LINE)
+        )
+        if since is not None:
+            query = query.where(_entries.at >= since)
+        if until is not None:
+            query = query.where(_entries.at < until)
+        with self._db.read() as connection:
+            found = connection.execute(query).all()
+            examples = _examples(connection, tenant)
+        return sorted((_line(row, examples) for row in found), key=_place)
+
+    def verify(self) -> VerifyReport:
+        with self._db.snapshot() as connection:
+            return Audit(connection).report()
+
+
+def _examples(connection: sa.Connection, tenant: str) -> set[str]:
+    """Jobs of a tenant at a price that was only shipped for trying out."""
+    found = connection.execute(sa.select(tables.jobs.c.id, tables.jobs.c.price).where(tables.jobs.c.tenant == tenant))
+    return {row.id for row in found if codec.decode(Price, row.price).example}
+
+
+def _line(row: Any, examples: set[str]) -> StatementLine:
+    job, project, model, kind, token_class, currency, tags, tokens, gigas, rest = row
+    return StatementLine(
+        job=job,
+        project=project,
+        model=model,
+        kind=kind,
+        token_class=token_class,
+        tokens=int(tokens),
+        amount_pico=int(gigas) * _GIGA + int(rest),
+        currency=currency,
+        example_price=job in examples,
+        tags=rows.tags_of(tags),
+    )
+
+
+def _place(line: StatementLine) -> tuple[Any, ...]:
+    known = line.token_class in TOKEN_CLASSES
+    rank = TOKEN_CLASSES.index(line.token_class) if known else len(TOKEN_CLASSES)
+    return line.job, line.model, line.kind, rank, line.token_class

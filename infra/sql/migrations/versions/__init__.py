@@ -1,0 +1,1 @@
+"""One file a revision; none is changed once released."""

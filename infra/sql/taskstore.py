@@ -1,0 +1,163 @@
+"""Tasks in SQL: planning, moves, leases and the manifest."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import sqlalchemy as sa
+
+from infra.sql import codec, moving, rows, tables
+from infra.sql.shelf import Shelf
+from jobs.errors import Broken, NotFound
+from jobs.model import JobState, Part, Task, TaskState, Usage
+from jobs.moves import Answer, Move
+from jobs.ports.store import Progress
+
+_tasks = tables.tasks.c
+_LEASED = _tasks.state == tables.literal(TaskState.LEASED.value)
+_PAGE = 1000
+_BEAT = (
+    tables.tasks.update()
+    .where(_tasks.id == sa.bindparam("of_task"), _tasks.token == sa.bindparam("of_token"), _LEASED)
+    .values(lease_until=sa.bindparam("until"), progress=sa.bindparam("so_far"))
+)
+
+
+class SqlTasks(Shelf):
+    """`jobs.ports.store.TaskStore`."""
+
+    def plan_segment(self, job_id: str, segment: int, tasks: Sequence[Task], *, last: bool) -> bool:
+        new = [rows.task_row(task, f"{segment:08d}.{number:06d}") for number, task in enumerate(tasks)]
+
+        def work(connection: sa.Connection) -> bool:
+            if not _next_segment(connection, job_id, segment, last=last):
+                return False
+            if new:
+                connection.execute(tables.tasks.insert(), new)
+            return True
+
+        return self._db.write(work)
+
+    def make(self, moves: Sequence[Move]) -> list[Answer]:
+        """Raises the first error of a member once all others have been tried alone."""
+        if not moves:
+            return []
+        try:
+            return self._make(moves)
+        except Exception:
+            if len(moves) == 1:
+                raise
+        return self._make_each(moves)
+
+    def _make(self, moves: Sequence[Move]) -> list[Answer]:
+        pace = self._db.pace
+        linger_s = pace.commit_linger_s if any(move.part for move in moves) else pace.linger_s
+        return self._db.write(lambda c: moving.make(c, moves, self._db.now(c)), linger_s=linger_s)
+
+    def _make_each(self, moves: Sequence[Move]) -> list[Answer]:
+        answers, errors = [], []
+        for move in moves:
+            try:
+                answers += self._make([move])
+            except Exception as error:  # noqa: BLE001  # raised below, when the others are through
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return answers
+
+    def task(self, task_id: str) -> Task:
+        with self._db.read() as connection:
+            row = connection.execute(sa.select(tables.tasks).where(_tasks.id == task_id)).one_or_none()
+        if row is None:
+            raise NotFound(kind="task", name=task_id, hint="")
+        return rows.task_of(row)
+
+    def tasks(self, job_id: str, states: frozenset[TaskState], limit: int = 1000) -> list[Task]:
+        """One index scan of at most `limit` rows a state: a query over several states would sort all their tasks."""
+        with self._db.read() as connection:
+            found = [connection.execute(_in_state(job_id, state, limit)).all() for state in sorted(states)]
+        merged = heapq.merge(*found, key=lambda row: str(row.position))
+        return [rows.task_of(row) for row in islice(merged, limit)]
+
+    def task_counts(self, job_id: str) -> dict[TaskState, int]:
+        query = sa.select(_tasks.state, sa.func.count()).where(_tasks.job == job_id).group_by(_tasks.state)
+        with self._db.read() as connection:
+            return {TaskState(state): count for state, count in connection.execute(query)}
+
+    def beat(self, owner: str, progress: Sequence[Progress], lease_s: float) -> dict[str, JobState]:
+        reported = {item.token: codec.encode(item.usage) for item in progress}
+        mine = (
+            sa.select(_tasks.id, _tasks.token, tables.jobs.c.state)
+            .join_from(tables.tasks, tables.jobs, tables.jobs.c.id == _tasks.job)
+            .where(_LEASED, _tasks.owner == owner)
+        )
+
+        def work(connection: sa.Connection) -> dict[str, JobState]:
+            held = [row for row in connection.execute(mine) if row.token in reported]
+            until = self._db.now(connection) + lease_s
+            beats = [{"of_task": r.id, "of_token": r.token, "until": until, "so_far": reported[r.token]} for r in held]
+            if beats:
+                connection.execute(_BEAT, beats)
+            return {row.token: JobState(row.state) for row in held}
+
+        return self._db.write(work) if reported else {}
+
+    def overdue(self, pool: str) -> list[tuple[Task, Usage]]:
+        with self._db.read() as connection:
+            late = _tasks.lease_until < self._db.now(connection)
+            return _with_progress(connection, _tasks.pool == pool, late)
+
+    def leased_by(self, owner: str) -> list[tuple[Task, Usage]]:
+        with self._db.read() as connection:
+            return _with_progress(connection, _tasks.owner == owner)
+
+    def owners(self) -> list[str]:
+        query = sa.select(_tasks.owner).where(_LEASED).distinct().order_by(_tasks.owner)
+        with self._db.read() as connection:
+            return [owner for (owner,) in connection.execute(query) if owner is not None]
+
+    def parts(self, job_id: str) -> Iterator[Part]:
+        """By pages, so that no read transaction stays open while the caller works."""
+        part, after = tables.parts.c, ""
+        while True:
+            query = sa.select(tables.parts).where(part.job == job_id, part.position > after)
+            with self._db.read() as connection:
+                page = connection.execute(query.order_by(part.position).limit(_PAGE)).all()
+            yield from map(rows.part_of, page)
+            if len(page) < _PAGE:
+                return
+            after = page[-1].position
+
+    def open_reservations(self, job_id: str) -> dict[str, int]:
+        held = tables.reservations.c
+        query = sa.select(held.task, held.amount_pico).where(held.job == job_id, held.state == tables.literal("open"))
+        with self._db.read() as connection:
+            return {row.task: row.amount_pico for row in connection.execute(query)}
+
+
+def _next_segment(connection: sa.Connection, job_id: str, segment: int, *, last: bool) -> bool:
+    """Step the job's planning on by this segment; False if it has been planned."""
+    job = tables.jobs.c
+    step = tables.jobs.update().where(job.id == job_id, job.next_segment == segment)
+    values: dict[str, Any] = {"next_segment": segment + 1} | ({"planned": True} if last else {})
+    if connection.execute(step.values(values)).rowcount:
+        return True
+    reached = connection.execute(sa.select(job.next_segment).where(job.id == job_id)).scalar_one_or_none()
+    if reached is None:
+        raise NotFound(kind="job", name=job_id, hint="")
+    if reached < segment:
+        raise Broken(reason=f"segment {segment} of {job_id} was planned before segment {reached}")
+    return False
+
+
+def _in_state(job_id: str, state: TaskState, limit: int) -> sa.Select[Any]:
+    mine = sa.select(tables.tasks).where(_tasks.job == job_id, _tasks.state == state.value)
+    return mine.order_by(_tasks.position).limit(limit)
+
+
+def _with_progress(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[tuple[Task, Usage]]:
+    query = sa.select(tables.tasks).where(_LEASED, *where).order_by(_tasks.job, _tasks.position)
+    return [(rows.task_of(row), rows.usage_of(row.progress)) for row in connection.execute(query)]

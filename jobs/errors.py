@@ -1,0 +1,193 @@
+"""The error tree: one root, four branches by who has to act.
+
+The class docstring is the sentence a person reads; `{fields}` in it are filled from the data the
+error was raised with. `code` is stable and part of the public interface.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class NightmillError(Exception):
+    """Something went wrong: {reason}."""
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, **data: Any) -> None:
+        self.data = data
+        super().__init__(self.sentence)
+
+    @property
+    def sentence(self) -> str:
+        """The docstring's first paragraph with the data filled in."""
+        template = " ".join((type(self).__doc__ or "").split("\n\n", maxsplit=1)[0].split())
+        return template.format_map(_Data(self.data))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["data"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.data))
+
+
+class _Data(dict[str, Any]):
+    def __missing__(self, key: str) -> str:
+        return f"<{key}?>"
+
+
+def _rebuild(cls: type[NightmillError], data: dict[str, Any]) -> NightmillError:
+    return cls(**data)
+
+
+class Refused(NightmillError):
+    """The request cannot be taken: {reason}."""
+
+    code = "refused"
+
+
+class Conflict(NightmillError):
+    """Someone else already did this: {reason}."""
+
+    code = "conflict"
+
+
+class Unavailable(NightmillError):
+    """A backend does not answer: {reason}. Try again."""
+
+    code = "unavailable"
+
+
+class Broken(NightmillError):
+    """This can never work: {reason}."""
+
+    code = "broken"
+
+
+# ---- refused: the caller must change something --------------------------------------------------
+
+
+class NotFound(Refused):
+    """There is no {kind} named {name}. {hint}"""
+
+    code = "not_found"
+
+
+class BadInput(Refused):
+    """{source}: {reason}."""
+
+    code = "bad_input"
+
+
+class BadTemplate(Refused):
+    """The prompt template cannot be used: {reason}."""
+
+    code = "bad_template"
+
+
+class BadSchema(Refused):
+    """The output schema cannot be used: {reason}."""
+
+    code = "bad_schema"
+
+
+class BadSetting(Refused):
+    """The settings have faults: {reason}."""
+
+    code = "bad_setting"
+
+
+class InputChanged(Refused):
+    """The input file {file} changed since the job was submitted ({reason}). Restore it, or submit a new job."""
+
+    code = "input_changed"
+
+
+class ModelChanged(Refused):
+    """The weights of model {name} changed since it was added ({reason}). Run: nightmill models add {name} … again."""
+
+    code = "model_changed"
+
+
+class NoPrice(Refused):
+    """Model {model} has no price. Run: nightmill prices set {model} INPUT/CACHED/OUTPUT, or --free."""
+
+    code = "no_price"
+
+
+class OutputTaken(Refused):
+    """The output folder {folder} already holds {holder}. Choose another --output."""
+
+    code = "output_taken"
+
+
+class WrongState(Refused):
+    """Job {job} is {state}; {action} needs a job that is {needed}."""
+
+    code = "wrong_state"
+
+
+# ---- conflict: someone else moved it first ------------------------------------------------------
+
+
+class JobOwned(Conflict):
+    """Job {job} is being run by process {pid}. Wait for it, or stop that process."""
+
+    code = "job_owned"
+
+
+class Exists(Conflict):
+    """{uri} already exists with other content."""
+
+    code = "exists"
+
+
+# ---- unavailable: a backend ---------------------------------------------------------------------
+
+
+class EngineDied(Unavailable):
+    """The engine of model {model} died: {reason}."""
+
+    code = "engine_died"
+
+
+class EngineHung(EngineDied):
+    """The engine of model {model} moved no token for {seconds} s."""
+
+    code = "engine_hung"
+
+
+class EngineStartFailed(Unavailable):
+    """The engine of model {model} did not start: {reason}."""
+
+    code = "engine_start_failed"
+
+
+class StorageFull(Unavailable):
+    """No space left on the disk that holds {where}. Free some space; the job can be resumed."""
+
+    code = "storage_full"
+
+
+class DatabaseUnavailable(Unavailable):
+    """The database {where} does not answer: {reason}."""
+
+    code = "database_unavailable"
+
+
+# ---- broken: our bug or a task that can never work ----------------------------------------------
+
+
+class LedgerBroken(Broken):
+    """The ledger does not add up: {reason}."""
+
+    code = "ledger_broken"
+
+
+class StorageCorrupt(Broken):
+    """{uri} is not what was written: {reason}."""
+
+    code = "storage_corrupt"

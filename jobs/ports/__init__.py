@@ -1,0 +1,1 @@
+"""Ports: what the domain needs of the world. Each docstring is the contract that the contract tests hold."""

@@ -1,0 +1,61 @@
+"""The object port: immutable files by URI. `file:///…` (or a plain path) now; `s3://` behind the same calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from jobs.model import Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectFacts(Value):
+    """stamp: "mtime_ns:<n>" or "etag:<text>"; changes when the object does."""
+
+    uri: str
+    size: int
+    stamp: str
+
+
+class Objects(Protocol):
+    """All writes are durable (file and folder synced) when the call returns. Raises StorageFull, NotFound, Exists."""
+
+    def put_if_absent(self, uri: str, data: bytes) -> ObjectFacts:
+        """Write the whole object or nothing. The same bytes again are fine; others raise Exists."""
+        ...
+
+    def put_file_if_absent(self, uri: str, local: Path) -> ObjectFacts:
+        """As `put_if_absent`, moving a finished local file to its place."""
+        ...
+
+    def replace(self, uri: str, data: bytes) -> ObjectFacts:
+        """Write atomically, over whatever was there."""
+        ...
+
+    def publish(self, source: str, target: str) -> None:
+        """Give an object a second name in one step. Done before with the same content: fine; other: Exists."""
+        ...
+
+    def read(self, uri: str) -> bytes: ...
+
+    def open(self, uri: str) -> BinaryIO:
+        """A seekable reader, for Parquet."""
+        ...
+
+    def facts(self, uri: str) -> ObjectFacts | None:
+        """None if there is no such object."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[ObjectFacts]:
+        """Objects below a folder URI, sorted by URI."""
+        ...
+
+    def delete(self, uri: str) -> None:
+        """No error if it is not there."""
+        ...
+
+    def scratch(self, near: str) -> Path:
+        """A new local file name from which `put_file_if_absent(near, …)` is one rename where that is possible."""
+        ...

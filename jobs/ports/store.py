@@ -1,0 +1,271 @@
+"""The database port: the truth about jobs, tasks and money. Every method is one transaction.
+
+Methods raise DatabaseUnavailable when the backend does not answer and StorageFull when it cannot grow. Times are
+seconds since the epoch by the *database's* clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from jobs.ledger import Entry
+from jobs.model import InputFile, Job, JobState, Message, Part, Price, Task, TaskState, Usage, Value
+from jobs.moves import Answer, Move
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxRow(Value):
+    """A released task whose message is to be published. id ascends in commit order."""
+
+    id: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place(Value):
+    """Where a message was published: topic name, topic id (changes when the topic is made anew), offset."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress(Value):
+    """What a lease has spent so far; it prices the waste if the worker dies. Rides on the beat."""
+
+    token: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader(Value):
+    """Who schedules a scope (a pool). owner: "" when nobody does."""
+
+    scope: str
+    epoch: int
+    owner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fold(Value):
+    """What one pass of the folder did. transactions: inbox rows drained; entries: sealed."""
+
+    transactions: int = 0
+    entries: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport(Value):
+    """What `verify` looked at. faults: one sentence each, empty when the book is sound."""
+
+    entries: int = 0
+    transactions: int = 0
+    blocks: int = 0
+    unsealed: int = 0
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementLine(Value):
+    """One line of a cost statement: a job's postings of one kind, by token class ("" where none)."""
+
+    job: str
+    project: str
+    model: str
+    kind: str
+    token_class: str
+    tokens: int
+    amount_pico: int
+    currency: str
+    example_price: bool
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+class JobStore(Protocol):
+    """Jobs and their frozen inputs."""
+
+    def create_job(self, job: Job, files: Sequence[InputFile]) -> Job:
+        """Write the job; with an idempotency key that the tenant used before, the job made then is returned."""
+        ...
+
+    def job(self, job_id: str) -> Job:
+        """The job with its folded totals. Raises NotFound."""
+        ...
+
+    def find_job(self, text: str, tenant: str | None = None) -> Job:
+        """By id, by an unambiguous beginning or end of an id (4 characters or more), or "last".
+
+        Raises NotFound; its hint lists the candidates of an ambiguous text.
+        """
+        ...
+
+    def files(self, job_id: str) -> list[InputFile]:
+        """The frozen input list, in order."""
+        ...
+
+    def jobs(self, *, tenant: str | None = None, limit: int = 100) -> list[Job]:
+        """The newest first."""
+        ...
+
+    def children(self, job_id: str) -> list[Job]:
+        """Retries of a job, oldest first."""
+        ...
+
+    def set_state(self, job_id: str, *, expect: frozenset[JobState], to: JobState, reason: str = "") -> Job:
+        """Compare-and-set of the state; terminal states also set `finished_at`. Raises WrongState."""
+        ...
+
+    def finalise(self, job_id: str, *, version: int, to: JobState, reason: str, manifest: str, void: Usage) -> bool:
+        """job → final, guarded by its version and by all tasks being terminal and planned; False if it lost.
+
+        Folds what is left of the job's inbox first, so that its totals are final. manifest: URI of the published
+        manifest. void: the rows of void tasks, added to the totals.
+        """
+        ...
+
+    def unsealed(self) -> list[Job]:
+        """Jobs in a final state whose `_SUCCESS` is not known to be written: a process died in between."""
+        ...
+
+    def set_sealed(self, job_id: str) -> None:
+        """`_SUCCESS` is written."""
+        ...
+
+
+class TaskStore(Protocol):
+    """Tasks, their moves and what the moves carry with them."""
+
+    def plan_segment(self, job_id: str, segment: int, tasks: Sequence[Task], *, last: bool) -> bool:
+        """Insert all tasks of a segment, once. False if the segment was planned before. `last` sets job.planned."""
+        ...
+
+    def make(self, moves: Sequence[Move]) -> list[Answer]:
+        """Carry out moves of one kind in one transaction; an answer for each, in order.
+
+        A move that raises is retried alone, so that it cannot take the others with it.
+        """
+        ...
+
+    def task(self, task_id: str) -> Task:
+        """Raises NotFound."""
+        ...
+
+    def tasks(self, job_id: str, states: frozenset[TaskState], limit: int = 1000) -> list[Task]:
+        """Tasks of a job in these states, in planning order (children where their parent stood)."""
+        ...
+
+    def task_counts(self, job_id: str) -> dict[TaskState, int]:
+        """Tasks by state."""
+        ...
+
+    def beat(self, owner: str, progress: Sequence[Progress], lease_s: float) -> dict[str, JobState]:
+        """Extend the leases of these tokens and note their progress.
+
+        Answers, for each token that is still held, the state of its job: so the worker learns of pause and cancel.
+        """
+        ...
+
+    def overdue(self, pool: str) -> list[tuple[Task, Usage]]:
+        """Leased tasks of a pool past `lease_until`, with the progress they last reported."""
+        ...
+
+    def leased_by(self, owner: str) -> list[tuple[Task, Usage]]:
+        """Leased tasks of an owner, with the progress they last reported."""
+        ...
+
+    def owners(self) -> list[str]:
+        """Owners of leased tasks."""
+        ...
+
+    def parts(self, job_id: str) -> Iterator[Part]:
+        """The parts that count, in planning order of their tasks."""
+        ...
+
+    def open_reservations(self, job_id: str) -> dict[str, int]:
+        """task → pico-units, of all open reservations."""
+        ...
+
+
+class OutboxStore(Protocol):
+    """Messages on their way into the queue."""
+
+    def pending(self, limit: int, pool: str | None = None) -> list[OutboxRow]:
+        """Not yet published, oldest first."""
+        ...
+
+    def published(self, places: Mapping[int, Place]) -> None:
+        """Note where messages went: outbox id → place."""
+        ...
+
+    def silent(self, pool: str, older_than_s: float) -> list[tuple[Task, Place]]:
+        """Tasks still released this long after their message was published, and where that was."""
+        ...
+
+
+class LedgerStore(Protocol):
+    """The book. Entries come in with the commits; here they are folded, sealed and read."""
+
+    def fold(self, max_entries: int = 5000) -> Fold:
+        """Drain the inbox: balances, job totals, one sealed block; one transaction. Any process may call it."""
+        ...
+
+    def balances(self) -> dict[tuple[str, str], int]:
+        """(account, currency) → pico-units, as folded."""
+        ...
+
+    def entries(self, *, job_id: str | None = None, tenant: str | None = None) -> Iterator[Entry]:
+        """In the order they were written."""
+        ...
+
+    def statement(self, tenant: str, *, since: float | None = None, until: float | None = None) -> list[StatementLine]:
+        """Usage postings of a tenant summed by job, model and token class (waste is the platform's and not here)."""
+        ...
+
+    def verify(self) -> VerifyReport:
+        """Read the whole book: every transaction balances, balances equal entries, the hash chain is whole.
+
+        Also: every task that is done (or was drained) has its charge, equal to its usage at the job's price.
+        """
+        ...
+
+
+class PriceStore(Protocol):
+    """Price versions. A model's current price is its newest version; old versions stay."""
+
+    def set_price(self, price: Price) -> None: ...
+
+    def price(self, model: str) -> Price | None: ...
+
+    def prices(self) -> list[Price]:
+        """All versions, newest first in each model."""
+        ...
+
+
+class FleetStore(Protocol):
+    """Who leads a pool, and how fast its model was when last seen."""
+
+    def lead(self, scope: str, owner: str) -> Leader:
+        """Take the leadership of a scope: epoch + 1, whoever held it."""
+        ...
+
+    def leader(self, scope: str) -> Leader: ...
+
+    def note_speed(self, model: str, *, rows_per_s: float, output_tokens_per_s: float) -> None: ...
+
+    def speed(self, model: str) -> tuple[float, float] | None:
+        """(rows/s, output tokens/s) of one worker when last measured, or None."""
+        ...
+
+
+class Store(JobStore, TaskStore, OutboxStore, LedgerStore, PriceStore, FleetStore, Protocol):
+    """All of the database behind one connection pool and one group committer."""
+
+    def now(self) -> float:
+        """The database's clock."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,227 @@
+"""What only the SQLite adapter promises: its file, its triggers, its plans, its migrations."""
+
+import subprocess
+import sys
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from infra.sql import AT_ONCE, open_store, schema, tables
+from infra.sql.faults import DatabaseNewer
+from jobs.errors import Broken, DatabaseUnavailable, StorageFull
+from jobs.model import TaskState
+from tests.factories import Planned, a_commit, a_job
+
+pytestmark = pytest.mark.contract
+
+
+def run(store, statement, *parameters):
+    return store._db.write(lambda connection: connection.exec_driver_sql(statement, parameters).rowcount)
+
+
+def pragma(connection, name):
+    return connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+
+
+def test_every_connection_is_set_up_to_survive_a_power_cut(store):
+    wanted = {
+        "journal_mode": "wal", "synchronous": 2, "busy_timeout": 30000, "wal_autocheckpoint": 1000,
+        "recursive_triggers": 1,
+    }  # fmt: skip
+    with store._db.read() as reader:
+        assert {name: pragma(reader, name) for name in wanted} == wanted
+    assert store._db.write(lambda writer: {name: pragma(writer, name) for name in wanted}) == wanted
+
+
+@pytest.mark.parametrize("table", ["entries", "blocks", "sealed"])
+@pytest.mark.parametrize(
+    "statement",
+    ["UPDATE {0} SET txn = txn", "DELETE FROM {0}", "INSERT OR REPLACE INTO {0} SELECT * FROM {0}"],
+)
+def test_the_book_is_append_only(store, table, statement):
+    Planned(store).done()
+    store.fold()
+    column = {"blocks": "root"}.get(table, "txn")
+    with pytest.raises(Broken, match=f"{table} is append-only"):
+        run(store, statement.format(table).replace("txn", column))
+    assert store.verify().faults == ()
+
+
+def test_a_charge_is_written_once_whatever_the_tasks_say(store):
+    p = Planned(store)
+    leased = p.leased()
+    store.make([a_commit(p.job, leased)])
+    run(store, "DELETE FROM parts")
+    run(store, "UPDATE tasks SET state = 'leased', token = ?", leased.token)
+    with pytest.raises(Exception, match=r"entries\.txn"):
+        store.make([a_commit(p.job, leased)])
+
+
+def test_the_head_constant_is_alembic_s_head():
+    config = Config()
+    config.set_main_option("script_location", str(schema.MIGRATIONS))
+    assert ScriptDirectory.from_config(config).get_heads() == [schema.HEAD]
+
+
+def test_the_migrations_make_the_tables(store):
+    with store._db.read() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, tables.metadata) == []
+
+
+def test_the_migrations_make_the_very_indexes_and_keys(store):
+    """Compared as SQL text: alembic's own comparison is blind to WHERE, AUTOINCREMENT and the order of columns."""
+    fresh = sa.create_engine("sqlite://")
+    tables.metadata.create_all(fresh)
+    query = sa.text(
+        "SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'index') AND name NOT LIKE 'sqlite_%'"
+        " AND name <> 'alembic_version' AND sql IS NOT NULL"
+    )
+    with store._db.read() as migrated, fresh.connect() as made:
+        have, want = ({name: " ".join(sql.split()) for name, sql in c.execute(query)} for c in (migrated, made))
+    fresh.dispose()
+    assert have == want
+
+
+def test_opening_a_database_that_is_up_to_date_loads_no_alembic(tmp_path):
+    open_store(tmp_path).close()
+    program = (
+        "import sys, pathlib\n"
+        "from infra.sql import open_store\n"
+        "open_store(pathlib.Path(sys.argv[1])).close()\n"
+        "print('alembic' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_a_copy_of_the_database_is_brought_back_to_wal_mode(tmp_path):
+    store = open_store(tmp_path, pace=AT_ONCE)
+    (tmp_path / "copy").mkdir()
+    with store._db.read() as connection:
+        connection.exec_driver_sql(f"VACUUM INTO '{tmp_path}/copy/nightmill.db'")
+    store.close()
+    copy = open_store(tmp_path / "copy")
+    with copy._db.read() as connection:
+        assert pragma(connection, "journal_mode") == "wal"
+    copy.close()
+
+
+def test_a_database_of_a_later_release_is_refused(tmp_path):
+    store = open_store(tmp_path, pace=AT_ONCE)
+    run(store, "UPDATE alembic_version SET version_num = '9999'")
+    store.close()
+    with pytest.raises(DatabaseNewer, match="revision 9999"):
+        open_store(tmp_path)
+
+
+def test_a_file_that_is_no_database_says_so(tmp_path):
+    (tmp_path / "nightmill.db").write_bytes(b"not a database" * 100)
+    with pytest.raises(DatabaseUnavailable, match="file is not a database"):
+        open_store(tmp_path)
+
+
+def test_a_home_that_cannot_be_made_says_so(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(DatabaseUnavailable, match=r"nightmill\.db"):
+        open_store(tmp_path / "file" / "home")
+
+
+def test_a_full_disk_is_told_as_such_and_leaves_everything_as_it_was(store):
+    p = Planned(store)
+    leased = p.leased()
+    pages = store._db.write(lambda c: pragma(c, "page_count"))
+    store._db.write(lambda c: pragma(c, f"max_page_count = {pages}"))
+    with pytest.raises(StorageFull, match="Free some space"):
+        store.create_job(a_job("job-b", reason="x" * 100_000), [])
+    store._db.write(lambda c: pragma(c, "max_page_count = 1000000"))
+    assert store.make([a_commit(p.job, leased)]) == ["made"]
+
+
+@pytest.mark.parametrize(
+    ("read", "index"),
+    [
+        (lambda s, job: s.tasks(job, frozenset({TaskState.QUEUED}), 10), "tasks_pick (job=? AND state=?)"),
+        (lambda s, job: s.leased_by("worker"), "tasks_of_owner (owner=?)"),
+        (lambda s, job: s.overdue("pool"), "tasks_leased (pool=?)"),
+        (lambda s, job: s.owners(), "tasks_of_owner"),
+        (lambda s, job: s.pending(10, "pool"), "outbox_pending (pool=?)"),
+        (lambda s, job: s.open_reservations(job), "reservations_open (job=?)"),
+        (lambda s, job: list(s.parts(job)), "parts_in_order (job=? AND position>?)"),
+        (lambda s, job: list(s.entries(job_id=job)), "entries_of_job (job=? AND id>?)"),
+        (lambda s, job: s.statement("t", since=1.0), "entries_of_tenant (tenant=? AND at>?)"),
+        (lambda s, job: s.unsealed(), "jobs_unsealed"),
+        (lambda s, job: s.children(job), "jobs_of_parent (parent=?)"),
+        (lambda s, job: s.task_counts(job), "tasks_pick (job=?)"),
+    ],
+)
+def test_hot_reads_use_their_index(store, read, index):
+    p = Planned(store)
+    plans = []
+
+    def explain(connection, cursor, statement, parameters, context, many):
+        if statement.startswith("SELECT"):
+            cursor.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
+            plans.extend(row[3] for row in cursor.fetchall())
+
+    sa.event.listen(store._db._reader, "before_cursor_execute", explain)
+    read(store, p.job.id)
+    sa.event.remove(store._db._reader, "before_cursor_execute", explain)
+    assert any(f"INDEX {index}" in plan for plan in plans), plans
+    if "tasks_pick (job=? AND state" in index:
+        assert not [plan for plan in plans if "TEMP B-TREE" in plan]
+
+
+# ---- verify: each kind of tampering, after the triggers were removed --------------------------------
+
+TAMPERING = [
+    ("an amount", "UPDATE entries SET amount_pico = amount_pico + 1 WHERE id = 1", "is off by 1 pico-USD"),
+    ("an amount, sealed", "UPDATE entries SET amount_pico = amount_pico + 1 WHERE id = 1", "block 0 is not what was sealed"),
+    ("a balanced amount", "UPDATE entries SET amount_pico = amount_pico + 5 - 10 * (line > 0) WHERE line IN (0, 3) AND task LIKE '%0'", "is not the usage of"),
+    ("a tenant", "UPDATE entries SET tenant = 'other' WHERE id = 2", "block 0 is not what was sealed"),
+    ("a time", "UPDATE entries SET at = at + 1", "block 1 is not what was sealed"),
+    ("an entry gone", "DELETE FROM entries WHERE id = 3", "its 3 entries give another root"),
+    ("a charge gone", "DELETE FROM entries WHERE txn LIKE 'use:%00002'", "job-a-s00000.00002 has results and no charge"),
+    ("an entry of nothing", "INSERT INTO entries SELECT 99, 'ghost', line, kind, account, 0, currency, tenant, project, tags, creator, job, task, model, price_version, token_class, tokens, at FROM entries WHERE id = 1", "transaction ghost is in no block"),
+    ("a place gone", "DELETE FROM sealed WHERE block = 0", "says 1 transactions and has 0"),
+    ("a block gone", "DELETE FROM blocks WHERE block = 0", "block 0 is missing"),
+    ("a root", "UPDATE blocks SET root = 'f' WHERE block = 0", "block 1 does not follow"),
+    ("a balance", "UPDATE balances SET amount_pico = '7' WHERE account LIKE 'tenant%'", "the balance of tenant:default:usage is 7"),
+    ("a balance of nobody", "INSERT INTO balances VALUES ('thief', 'USD', '7')", "the balance of thief is 7 pico-USD, its entries give 0"),
+    ("totals", "UPDATE job_totals SET amount_pico = '1'", "the totals of job-a"),
+    ("a usage", "UPDATE tasks SET usage = replace(usage, '100', '99') WHERE usage IS NOT NULL", "is not the usage of"),
+    ("a price", "UPDATE jobs SET price = replace(price, '150000', '1')", "at the price of job-a"),
+    ("a task undone", "UPDATE tasks SET state = 'queued' WHERE id LIKE '%00000'", "is charged or has results, and is not done"),
+    ("a reservation left", "UPDATE reservations SET state = 'open' WHERE task LIKE '%00000'", "00000 is done and still holds a reservation"),
+    ("a reservation of nobody", "INSERT INTO reservations VALUES ('ghost', 1, 'job-a', 1, 'open', 0, NULL)", "task ghost is unknown and still holds a reservation"),
+    ("a reservation gone", "UPDATE reservations SET state = 'voided' WHERE task LIKE '%00003'", "00003 is released or leased without a reservation"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("statement", "fault"), [t[1:] for t in TAMPERING], ids=[t[0] for t in TAMPERING])
+def test_verify_finds(store, statement, fault):
+    p = Planned(store, tasks=5)
+    for number in range(3):
+        p.done(number)
+        if number < 2:
+            store.fold()
+    p.leased(3)
+    assert store.verify().faults == ()
+    for table in ("entries", "blocks", "sealed"):
+        for verb in ("update", "delete"):
+            run(store, f"DROP TRIGGER {table}_{verb}")
+    assert run(store, statement) > 0
+    faults = store.verify().faults
+    assert [f for f in faults if fault in f], faults
+
+
+def test_verify_names_at_most_a_thousand_faults(store, monkeypatch):
+    monkeypatch.setattr("infra.sql.audit.MAX_FAULTS", 2)
+    for number in range(4):
+        run(store, f"INSERT INTO balances VALUES ('thief-{number}', 'USD', '7')")
+    assert len(store.verify().faults) == 3
+    assert store.verify().faults[-1] == "and 2 more"

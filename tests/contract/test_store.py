@@ -1,0 +1,578 @@
+"""The database port: one body over every adapter."""
+
+import threading
+
+import pytest
+
+from jobs import ledger, moves
+from jobs.errors import Conflict, LedgerBroken, NotFound, WrongState
+from jobs.model import InputFile, JobState, Outcome, Priority, TaskState, Usage, VoidReason
+from jobs.moves import Answer, Group
+from jobs.ports.store import Fold, Leader, OutboxRow, Place, Progress, StatementLine
+from jobs.ranges import Range
+from tests.factories import PRICE, USAGE, Planned, a_commit, a_job, a_lease, a_part, a_release, a_task, a_waste
+
+pytestmark = pytest.mark.contract
+
+ALL = frozenset(TaskState)
+MADE, ALREADY, LOST = Answer.MADE, Answer.ALREADY, Answer.LOST
+
+
+# ---- jobs -------------------------------------------------------------------------------------------
+
+
+def test_a_job_comes_back_as_it_was_written(store):
+    spec = a_job().spec.evolve(
+        engine_args={"max_model_len": 512, "nested": {"a": [1, None, "x"]}},
+        vary={"lang": ("de", "fr")},
+        messages=(("system", "Say"), ("user", "{{ Näme }}")),
+        kept=(("a", "a"), ("row", "row_in")),
+        pause_on=None,
+    )
+    job = a_job(spec=spec, priority=Priority.HIGH, created_at=12.5, deadline_at=99.0, total_rows=7, parent="job-p")
+    assert store.create_job(job, []) == job
+    assert store.job(job.id) == job
+
+
+def test_a_job_without_a_time_gets_the_database_s_and_its_deadline_from_it(store, clock):
+    job = store.create_job(a_job(spec=a_job().spec.evolve(deadline_s=60.0)), [])
+    assert (job.created_at, job.deadline_at) == (clock.now(), clock.now() + 60.0)
+
+
+def test_a_used_idempotency_key_answers_with_the_first_job(store):
+    first = store.create_job(a_job("job-a", idempotency_key="k"), [])
+    assert store.create_job(a_job("job-b", idempotency_key="k"), []) == first
+    assert [job.id for job in store.jobs()] == ["job-a"]
+
+
+def test_an_idempotency_key_belongs_to_its_tenant(store):
+    store.create_job(a_job("job-a", idempotency_key="k"), [])
+    assert store.create_job(a_job("job-b", tenant="other", idempotency_key="k"), []).id == "job-b"
+
+
+def test_an_id_is_taken_once(store):
+    store.create_job(a_job("job-a"), [])
+    with pytest.raises(Conflict, match="there is a job job-a"):
+        store.create_job(a_job("job-a"), [])
+
+
+def test_the_input_list_keeps_its_order(store):
+    files = [
+        InputFile(uri=f"/in/{n}", size=n, stamp="mtime_ns:1", rows=3, first_row=3 * n, row_groups=(2, 1))
+        for n in reversed(range(3))
+    ]
+    job = store.create_job(a_job(), files)
+    assert store.files(job.id) == files
+
+
+def test_jobs_are_listed_newest_first_and_by_tenant(store):
+    for number, tenant in enumerate(["a", "b", "a"]):
+        store.create_job(a_job(f"job-{number}", tenant=tenant, created_at=1.0 + number), [])
+    assert [job.id for job in store.jobs()] == ["job-2", "job-1", "job-0"]
+    assert [job.id for job in store.jobs(tenant="a")] == ["job-2", "job-0"]
+    assert [job.id for job in store.jobs(limit=1)] == ["job-2"]
+
+
+def test_children_are_listed_oldest_first(store):
+    store.create_job(a_job("job-p"), [])
+    for number in (2, 1):
+        store.create_job(a_job(f"job-{number}", parent="job-p", created_at=float(number)), [])
+    assert [job.id for job in store.children("job-p")] == ["job-1", "job-2"]
+
+
+def test_a_job_is_found_by_id_beginning_end_or_last(store):
+    for number, name in enumerate(["job-0abc1111", "job-0abd2222"]):
+        store.create_job(a_job(name, tenant=f"t{number}", created_at=1.0 + number), [])
+    finds = {
+        text: store.find_job(text).id[-4:] for text in ["job-0abc1111", "job-0abc", "0abd", "1111", "last", "0ABD2"]
+    }
+    assert finds == {
+        "job-0abc1111": "1111", "job-0abc": "1111", "0abd": "2222", "1111": "1111", "last": "2222", "0ABD2": "2222",
+    }  # fmt: skip
+    assert store.find_job("last", tenant="t0").id == "job-0abc1111"
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("job-", "job-0abd2222, job-0abc1111"),
+        ("111", "at least 4"),
+        ("job-zzz", "nightmill jobs"),
+        ("%%%%", "nightmill jobs"),
+    ],
+)
+def test_a_job_that_cannot_be_told_is_not_found_and_the_hint_helps(store, text, hint):
+    for number, name in enumerate(["job-0abc1111", "job-0abd2222"]):
+        store.create_job(a_job(name, created_at=1.0 + number), [])
+    with pytest.raises(NotFound) as caught:
+        store.find_job(text)
+    assert hint in caught.value.sentence
+
+
+def test_another_tenant_s_job_is_not_there(store):
+    store.create_job(a_job("job-0abc1111", tenant="a"), [])
+    for text in ["job-0abc1111", "0abc", "last"]:
+        with pytest.raises(NotFound) as caught:
+            store.find_job(text, tenant="b")
+        assert "0abc1111" not in caught.value.hint
+
+
+def test_an_unknown_job_is_not_found(store):
+    with pytest.raises(NotFound):
+        store.job("job-x")
+    with pytest.raises(NotFound):
+        store.set_state("job-x", expect=frozenset(JobState), to=JobState.PAUSED)
+    with pytest.raises(NotFound):
+        store.plan_segment("job-x", 0, [], last=True)
+
+
+def test_set_state_compares_and_counts_versions(store):
+    job = store.create_job(a_job(), [])
+    paused = store.set_state(job.id, expect=frozenset({JobState.RUNNING}), to=JobState.PAUSED, reason="why")
+    assert paused == job.evolve(state=JobState.PAUSED, reason="why", version=1)
+    with pytest.raises(WrongState, match="is paused; becoming paused needs a job that is running"):
+        store.set_state(job.id, expect=frozenset({JobState.RUNNING}), to=JobState.PAUSED)
+
+
+def finalise(store, job, **changes):
+    call = {"version": job.version, "to": JobState.COMPLETED, "reason": "r", "manifest": "/m", "void": Usage()}
+    return store.finalise(job.id, **(call | changes))
+
+
+def test_finalise_waits_for_the_plan_and_for_every_task(store, clock):
+    p = Planned(store, last=False)
+    assert not finalise(store, p.job)
+    p.done()
+    assert not finalise(store, p.job)
+    store.plan_segment(p.job.id, 1, [], last=True)
+    assert not finalise(store, p.job, version=7)
+    assert finalise(store, p.job)
+    job = store.job(p.job.id)
+    assert (job.state, job.reason, job.version, job.finished_at) == (JobState.COMPLETED, "r", 1, clock.now())
+    assert not finalise(store, job)
+
+
+def test_finalise_makes_the_totals_final(store):
+    p = Planned(store, tasks=2)
+    p.done(0)
+    store.set_state(p.job.id, expect=frozenset({JobState.RUNNING}), to=JobState.CANCELLING)
+    store.make([moves.sweep(p.task(1), VoidReason.CANCELLED)])
+    void = Usage(rows=10, outcomes={"cancelled": 10})
+    assert finalise(store, store.job(p.job.id), to=JobState.CANCELLED, void=void)
+    job = store.job(p.job.id)
+    assert job.usage == USAGE.plus(void)
+    assert job.amount_pico == sum(e.amount_pico for e in ledger.charge(job, "t", USAGE, 0.0)[:3])
+    assert store.verify().faults == ()
+
+
+def test_a_final_job_is_unsealed_until_its_success_is_written(store):
+    p = Planned(store)
+    p.done()
+    assert store.unsealed() == []
+    finalise(store, p.job)
+    assert store.unsealed() == [store.job(p.job.id)]
+    store.set_sealed(p.job.id)
+    assert store.unsealed() == []
+
+
+# ---- planning ---------------------------------------------------------------------------------------
+
+
+def test_a_segment_is_planned_once(store):
+    job = store.create_job(a_job(), [])
+    assert store.plan_segment(job.id, 0, [a_task(job)], last=False)
+    assert not store.plan_segment(job.id, 0, [a_task(job, 5)], last=True)
+    assert [task.id for task in store.tasks(job.id, ALL)] == [a_task(job).id]
+    assert store.job(job.id) == job.evolve(next_segment=1)
+    assert store.plan_segment(job.id, 1, [], last=True)
+    assert store.job(job.id) == job.evolve(next_segment=2, planned=True)
+
+
+def test_a_task_comes_back_as_it_was_planned(store):
+    job = store.create_job(a_job(), [])
+    task = a_task(job, suspect=True, ranges=(Range(0, 3), Range(7, 14)))
+    store.plan_segment(job.id, 0, [task], last=True)
+    assert store.task(task.id) == task
+    with pytest.raises(NotFound):
+        store.task("job-x-s00000.00000")
+
+
+def test_tasks_come_in_planning_order_with_children_where_their_parent_stood(store):
+    job = store.create_job(a_job(), [])
+    for segment in (0, 1):
+        tasks = [a_task(job, number, segment) for number in (2, 0, 1)]
+        store.plan_segment(job.id, segment, tasks, last=segment == 1)
+    p = Planned.__new__(Planned)
+    p.store, p.job, p.ids, p.leader = store, job, [f"{job.id}-s00000.00000"], store.lead(job.pool, "me")
+    groups = [Group(rows=(Range(n, n + 1),), suspect=bool(n)) for n in range(2)]
+    store.make([moves.divide(p.leased(), groups, a_waste(job, p.task()))])
+    queued = [task.id.removeprefix(f"{job.id}-s0000") for task in store.tasks(job.id, frozenset({TaskState.QUEUED}))]
+    assert queued == ["0.00002", "0.00000.0", "0.00000.1", "0.00001", "1.00002", "1.00000", "1.00001"]
+    both = store.tasks(job.id, frozenset({TaskState.QUEUED, TaskState.SPLIT}), limit=3)
+    assert [task.id.removeprefix(f"{job.id}-s0000") for task in both] == ["0.00002", "0.00000", "0.00000.0"]
+    assert [task.suspect for task in both] == [False, False, False]
+    assert store.task(f"{p.ids[0]}.1").suspect
+    assert store.task_counts(job.id) == {TaskState.QUEUED: 7, TaskState.SPLIT: 1}
+
+
+# ---- moves ------------------------------------------------------------------------------------------
+
+
+def test_a_task_goes_all_the_way(store, clock):
+    p = Planned(store)
+    released = p.released(reserve_pico=777)
+    assert released == a_task(p.job, state=TaskState.RELEASED, epoch=1, ticket="ticket")
+    assert store.open_reservations(p.job.id) == {released.id: 777}
+    assert store.make([a_lease(released)]) == [MADE]
+    leased = p.task()
+    assert leased == released.evolve(
+        state=TaskState.LEASED, token="token", owner="worker", lease_until=clock.now() + 30.0
+    )
+    assert store.make([a_commit(p.job, leased)]) == [MADE]
+    assert p.task() == leased.evolve(state=TaskState.DONE, ticket=None, lease_until=None)
+    assert store.open_reservations(p.job.id) == {}
+    assert list(store.parts(p.job.id)) == [a_part(leased)]
+    assert list(store.entries()) == list(ledger.charge(p.job, leased.id, USAGE, 1.0))
+
+
+def test_a_lost_commit_answer_is_told_apart_from_a_lost_lease(store):
+    p = Planned(store)
+    leased = p.leased()
+    commit = a_commit(p.job, leased)
+    assert store.make([commit]) == [MADE]
+    assert store.make([commit]) == [ALREADY]
+    assert store.make([a_commit(p.job, leased, checksum="other")]) == [LOST]
+    assert store.make([a_commit(p.job, leased.evolve(token="dead"))]) == [LOST]
+    assert len(list(store.entries())) == 4
+
+
+def test_a_lost_lease_answer_is_told_apart_from_another_s_lease(store):
+    p = Planned(store)
+    released = p.released()
+    assert store.make([a_lease(released, token="mine")]) == [MADE]
+    assert store.make([a_lease(released, token="mine"), a_lease(released, token="other")]) == [ALREADY, LOST]
+
+
+def test_moves_of_a_list_see_those_before_them(store):
+    p = Planned(store, tasks=2)
+    one, two = p.task(0), p.task(1)
+    released = one.evolve(state=TaskState.RELEASED, epoch=1, ticket="ticket")
+    wanted = [
+        a_release(one, p.leader),
+        a_release(one, p.leader),
+        a_release(two, p.leader),
+        moves.withdraw(released),
+        a_release(one.evolve(epoch=1), p.leader, reserve_pico=5),
+    ]
+    assert store.make(wanted) == [MADE, LOST, MADE, MADE, MADE]
+    assert store.open_reservations(p.job.id) == {one.id: 5, two.id: 1000}
+    assert p.task(0).epoch == 2
+
+
+def test_a_move_of_an_unknown_task_is_lost(store):
+    p = Planned(store)
+    assert store.make([a_release(p.task().evolve(id="nobody"), p.leader)]) == [LOST]
+    assert store.make([]) == []
+
+
+@pytest.mark.parametrize("state", [JobState.PAUSED, JobState.CANCELLING, JobState.EXPIRING])
+def test_nothing_is_released_in_a_job_that_does_not_run(store, state):
+    p = Planned(store)
+    store.set_state(p.job.id, expect=frozenset({JobState.RUNNING}), to=state)
+    assert store.make([a_release(p.task(), p.leader)]) == [LOST]
+
+
+def test_a_deposed_leader_releases_nothing(store):
+    p = Planned(store)
+    assert p.leader == Leader(scope=p.job.pool, epoch=1, owner="scheduler")
+    assert store.lead(p.job.pool, "other") == Leader(scope=p.job.pool, epoch=2, owner="other")
+    assert store.make([a_release(p.task(), p.leader)]) == [LOST]
+    assert store.leader(p.job.pool).owner == "other"
+    assert store.leader("nowhere") == Leader(scope="nowhere", epoch=0, owner="")
+
+
+def test_a_drain_commits_what_is_finished_and_queues_the_rest(store):
+    p = Planned(store)
+    leased = p.leased()
+    groups = [Group(rows=(Range(4, 7),), suspect=False), Group(rows=(Range(7, 10),), suspect=True)]
+    usage = USAGE.evolve(rows=4)
+    drain = moves.drain(
+        leased,
+        groups,
+        part=a_part(leased, usage=usage),
+        usage=usage,
+        entries=ledger.charge(p.job, leased.id, usage, 1.0),
+        waste=a_waste(p.job, leased),
+    )
+    assert store.make([drain]) == [MADE]
+    assert store.make([drain]) == [ALREADY]
+    assert [store.task(f"{leased.id}.{n}") for n in (0, 1)] == list(moves.children(leased, groups))
+    assert p.task().state is TaskState.SPLIT
+    assert len(list(store.entries())) == 6
+    assert store.verify().faults == ()
+
+
+def test_a_member_that_raises_does_not_take_the_others_with_it(store):
+    p = Planned(store, tasks=3)
+    leased = [p.leased(n) for n in range(3)]
+    commits = [a_commit(p.job, task) for task in leased]
+    lame = commits[1].evolve(entries=commits[1].entries[:1])
+    with pytest.raises(LedgerBroken, match="off by"):
+        store.make([commits[0], lame, commits[2]])
+    assert [p.task(n).state for n in range(3)] == [TaskState.DONE, TaskState.LEASED, TaskState.DONE]
+    assert store.make(commits) == [ALREADY, MADE, ALREADY]
+
+
+def test_an_entry_beyond_64_bits_is_refused(store):
+    p = Planned(store)
+    commit = a_commit(p.job, p.leased(), usage=USAGE.evolve(input_tokens=10**17))
+    with pytest.raises(LedgerBroken, match="more than 64 bits"):
+        store.make([commit])
+    assert p.task().state is TaskState.LEASED
+
+
+def test_the_same_waste_told_twice_is_posted_once(store):
+    p = Planned(store)
+    waste = a_waste(p.job, p.leased())
+    assert store.make([moves.hand_back(p.task(), waste, suspect=True, alone_deaths=1)]) == [MADE]
+    assert (p.task().suspect, p.task().alone_deaths, p.task().owner) == (True, 1, None)
+    again = moves.hand_back(p.leased(), waste.evolve(cause="other", entries=()))
+    assert store.make([again]) == [MADE]
+    assert [entry.txn for entry in store.entries()] == [f"waste:{p.ids[0]}:1:worker_died"] * 2
+
+
+def test_commits_from_many_threads_share_transactions_and_none_is_lost(store):
+    p = Planned(store, tasks=24)
+    commits = [a_commit(p.job, p.leased(n)) for n in range(24)]
+    answers = []
+    threads = [threading.Thread(target=lambda c=c: answers.append(store.make([c])[0])) for c in commits]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [MADE] * 24
+    assert store.task_counts(p.job.id) == {TaskState.DONE: 24}
+
+
+# ---- leases -----------------------------------------------------------------------------------------
+
+
+def test_a_beat_extends_what_is_held_and_tells_its_job_s_state(store, clock):
+    p = Planned(store, tasks=2)
+    p.leased(0)
+    p.leased(1, owner="other")
+    clock.advance(20.0)
+    store.set_state(p.job.id, expect=frozenset({JobState.RUNNING}), to=JobState.PAUSED)
+    spent = [Progress(token=token, usage=USAGE) for token in ("token-0", "token-1", "dead")]
+    assert store.beat("worker", spent, 30.0) == {"token-0": JobState.PAUSED}
+    assert store.beat("worker", [], 30.0) == {}
+    assert (p.task(0).lease_until, p.task(1).lease_until) == (clock.now() + 30.0, clock.now() + 10.0)
+    assert store.leased_by("worker") == [(p.task(0), USAGE)]
+    assert store.leased_by("other") == [(p.task(1), Usage())]
+    assert store.owners() == ["other", "worker"]
+
+
+def test_leases_are_overdue_once_their_time_is_over(store, clock):
+    p = Planned(store)
+    leased = p.leased()
+    store.beat("worker", [Progress(token=leased.token, usage=USAGE)], 30.0)
+    clock.advance(30.0)
+    assert store.overdue(p.job.pool) == []
+    clock.advance(0.001)
+    assert store.overdue(p.job.pool) == [(leased, USAGE)]
+    assert store.overdue("another-pool") == []
+    assert store.make([a_commit(p.job, leased)]) == [MADE]  # time alone never invalidates work
+    assert store.overdue(p.job.pool) == []
+
+
+def test_a_new_lease_starts_without_progress(store):
+    p = Planned(store)
+    store.beat("worker", [Progress(token=p.leased().token, usage=USAGE)], 30.0)
+    store.make([moves.hand_back(p.task(), moves.Waste(cause="drain"))])
+    assert store.leased_by("worker") == []
+    assert store.leased_by("worker") == [] == store.owners()
+    p.leased(token="second")
+    assert store.leased_by("worker") == [(p.task(), Usage())]
+
+
+# ---- outbox -----------------------------------------------------------------------------------------
+
+
+def test_the_outbox_holds_what_is_released_until_it_is_published(store, clock):
+    p, q = Planned(store, tasks=2), Planned(store, job_id="job-b")
+    released = [p.released(0), p.released(1), q.released(0)]
+    pending = store.pending(10)
+    assert [row.message.task for row in pending] == [task.id for task in released]
+    assert pending[0] == OutboxRow(
+        id=pending[0].id,
+        message=moves.Message(task=p.ids[0], epoch=1, ticket="ticket", pool=p.job.pool, priority=Priority.NORMAL),
+    )
+    assert [row.message.task for row in store.pending(10, pool=q.job.pool)] == q.ids
+    assert len(store.pending(2)) == 2
+
+    place = Place(topic="t", topic_id="i", partition=1, offset=7)
+    store.published({pending[0].id: place})
+    assert [row.id for row in store.pending(10)] == [row.id for row in pending[1:]]
+    clock.advance(15.0)
+    assert store.silent(p.job.pool, 15.0) == []
+    clock.advance(0.001)
+    assert store.silent(p.job.pool, 15.0) == [(p.task(0), place)]
+    assert store.silent(q.job.pool, 0.0) == []
+
+
+def test_a_message_of_a_task_that_moved_on_is_not_published(store):
+    p = Planned(store, tasks=2)
+    store.make([moves.withdraw(p.released(0))])
+    leased = p.leased(1)
+    assert store.pending(10) == []
+    store.published({1: Place(topic="t", topic_id="i", partition=0, offset=0)})
+    assert store.silent(p.job.pool, -1.0) == []
+    store.make([moves.hand_back(leased, moves.Waste(cause="drain"))])
+    p.released(0)
+    assert len(store.pending(10)) == 1  # ids are not used again, so the late word above marked nothing
+
+
+# ---- ledger -----------------------------------------------------------------------------------------
+
+
+def test_folding_turns_commits_into_balances_and_totals_once(store):
+    p = Planned(store, tasks=3)
+    for number in range(3):
+        p.done(number)
+    assert store.job(p.job.id).usage == Usage()
+    assert store.fold() == Fold(transactions=3, entries=12)
+    assert store.fold() == Fold()
+    job, owed = store.job(p.job.id), ledger.balances(store.entries())
+    assert store.balances() == owed
+    assert job.usage == Usage(
+        rows=30, input_tokens=300, cached_tokens=120, output_tokens=180, outcomes={"ok": 27, "error": 3}
+    )
+    assert job.amount_pico == owed["tenant:default:usage", "USD"]
+
+
+def test_a_fold_takes_whole_transactions_and_at_least_one(store):
+    p = Planned(store, tasks=4)
+    for number in range(4):
+        p.done(number)
+    assert [store.fold(max_entries=n) for n in (1, 11)] == [
+        Fold(transactions=1, entries=4),
+        Fold(transactions=2, entries=8),
+    ]
+    assert store.verify().evolve(faults=()) == store.verify()
+    report = store.verify()
+    assert (report.entries, report.transactions, report.blocks, report.unsealed) == (16, 4, 2, 4)
+
+
+def test_balances_are_exact_beyond_64_bits(store):
+    p = Planned(store, tasks=3)
+    usage = USAGE.evolve(input_tokens=6 * 10**13, cached_tokens=0, output_tokens=0)
+    for number in range(3):
+        p.done(number, usage=usage)
+        store.fold()
+    amount = 3 * 150_000 * 6 * 10**13
+    assert amount > 2**63
+    assert store.balances() == {("tenant:default:usage", "USD"): amount, ("platform:revenue:fake", "USD"): -amount}
+    assert store.job(p.job.id).amount_pico == amount
+    assert store.statement("default")[0].amount_pico == amount
+    assert store.verify().faults == ()
+
+
+def test_waste_is_folded_and_charged_to_nobody(store):
+    p = Planned(store)
+    store.make([moves.hand_back(p.leased(), a_waste(p.job, p.task()))])
+    store.fold()
+    value = 150_000 * 100 + 75_000 * 40 + 600_000 * 60
+    assert store.balances() == {("platform:waste", "USD"): value, ("platform:capacity", "USD"): -value}
+    assert store.job(p.job.id).usage == Usage()
+    assert store.statement("default") == []
+    assert store.verify().faults == ()
+
+
+def test_entries_can_be_read_by_job_and_by_tenant(store):
+    p, q = Planned(store, tasks=2), Planned(store, job_id="job-b", tenant="other")
+    for task in (p.done(0), q.done(0), p.done(1)):
+        assert task.state is TaskState.DONE
+    assert [e.task for e in store.entries(job_id=p.job.id) if e.line == 0] == p.ids
+    assert {e.tenant for e in store.entries(tenant="other")} == {"other"}
+    assert [e.task for e in store.entries() if e.line == 0] == [p.ids[0], q.ids[0], p.ids[1]]
+
+
+def test_a_statement_sums_by_job_and_token_class(store):
+    p = Planned(store, tasks=2)
+    q = Planned(store, job_id="job-b", price=PRICE.evolve(example=True), tags={}, project="")
+    p.done(0, at=10.0)
+    p.done(1, at=20.0)
+    q.done(0, at=30.0)
+    line = StatementLine(
+        job="job-a", project="catalog", model="fake", kind="usage", token_class="input", tokens=200,
+        amount_pico=200 * 150_000, currency="USD", example_price=False, tags={"team": "red"},
+    )  # fmt: skip
+    lines = store.statement("default")
+    assert lines[:3] == [
+        line,
+        line.evolve(token_class="cached", tokens=80, amount_pico=80 * 75_000),
+        line.evolve(token_class="output", tokens=120, amount_pico=120 * 600_000),
+    ]
+    assert lines[3] == line.evolve(
+        job="job-b", project="", tokens=100, amount_pico=100 * 150_000, example_price=True, tags={}
+    )
+    window = store.statement("default", since=20.0, until=30.0)
+    assert [(found.job, found.tokens) for found in window] == [("job-a", 100), ("job-a", 40), ("job-a", 60)]
+    assert store.statement("nobody") == []
+
+
+def test_a_sound_book_has_no_faults_while_work_goes_on(store):
+    p = Planned(store, tasks=5)
+    p.done(0)
+    store.fold()
+    p.done(1)
+    p.released(2)
+    p.leased(3)
+    report = store.verify()
+    assert report.faults == ()
+    assert (report.entries, report.transactions, report.blocks, report.unsealed) == (8, 2, 1, 4)
+
+
+# ---- prices, speeds, parts, clock -------------------------------------------------------------------
+
+
+def test_the_newest_price_version_is_the_price_and_old_ones_stay(store):
+    second = PRICE.evolve(version="v2", input_micro=1)
+    other = PRICE.evolve(model="other")
+    assert store.price("fake") is None
+    for price in (PRICE, second, other, PRICE):
+        store.set_price(price)
+    assert store.price("fake") == second
+    assert store.prices() == [second, PRICE, other]
+    with pytest.raises(Conflict, match="v1 of fake has other numbers"):
+        store.set_price(PRICE.evolve(output_micro=1))
+
+
+def test_a_model_s_speed_is_the_last_one_noted(store):
+    assert store.speed("fake") is None
+    for rows_per_s in (1.5, 2.5):
+        store.note_speed("fake", rows_per_s=rows_per_s, output_tokens_per_s=40.0)
+    assert store.speed("fake") == (2.5, 40.0)
+
+
+def test_parts_come_in_planning_order_however_many(store, monkeypatch):
+    monkeypatch.setattr("infra.sql.taskstore._PAGE", 2)
+    p = Planned(store, tasks=5)
+    for number in (3, 0, 4, 2, 1):
+        p.done(number)
+    assert [part.task for part in store.parts(p.job.id)] == p.ids
+    assert list(store.parts("job-x")) == []
+
+
+def test_the_store_tells_the_database_s_time(store, clock):
+    assert store.now() == clock.now()
+
+
+def test_what_one_store_wrote_another_reads(open_again):
+    p = Planned(open_again())
+    p.done()
+    again = open_again()
+    assert again.task(p.ids[0]).state is TaskState.DONE
+    assert again.job(p.job.id) == p.store.job(p.job.id)
+    assert again.fold().transactions == 1
+    assert Outcome.OK in p.store.job(p.job.id).usage.outcomes

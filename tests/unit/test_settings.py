@@ -1,0 +1,127 @@
+"""Settings: where they come from, and how their faults are told."""
+
+from pathlib import Path
+
+import pytest
+
+from infra.settings import SETTINGS, load
+from jobs.errors import BadSetting
+
+pytestmark = pytest.mark.unit
+
+
+def faults_of(**arguments) -> tuple[str, ...]:
+    with pytest.raises(BadSetting) as caught:
+        load(**{"environ": {}, **arguments})
+    return caught.value.faults
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text: str, name: str = "nightmill.toml") -> Path:
+        file = tmp_path / name
+        file.write_text(text)
+        return file
+
+    return write
+
+
+def test_without_any_source_every_value_is_its_default():
+    settings = load(environ={}, home=Path("/data"))
+    found = {s.name: getattr(settings, s.name) for s in SETTINGS if s.type != "path"}
+    assert found == {s.name: s.default for s in SETTINGS if s.type != "path"}
+
+
+def test_the_environment_goes_before_the_file_and_the_file_before_the_default(write, tmp_path):
+    write("lease_s = 60\nbeat_s = 4\n")
+    settings = load(environ={"NIGHTMILL_LEASE_S": "90", "NIGHTMILL_HOME": str(tmp_path)})
+    assert (settings.lease_s, settings.beat_s, settings.task_open_s) == (90.0, 4.0, 60.0)
+
+
+def test_the_command_line_says_where_home_is_before_all_others(tmp_path):
+    settings = load(environ={"NIGHTMILL_HOME": "/elsewhere"}, home=tmp_path)
+    assert settings.home == tmp_path
+
+
+def test_a_named_file_is_read_instead_of_the_one_in_home(write, tmp_path):
+    write("tenant = 'in-home'\n")
+    named = write("tenant = 'named'\n", "other.toml")
+    environ = {"NIGHTMILL_HOME": str(tmp_path), "NIGHTMILL_CONFIG": str(named)}
+    assert load(environ=environ).tenant == "named"
+
+
+def test_a_home_in_a_named_file_is_relative_to_that_file(write, tmp_path):
+    assert load(environ={}, config=write("home = 'data'\n", "other.toml")).home == tmp_path / "data"
+
+
+def test_home_cannot_be_set_in_the_file_that_was_found_through_it(write, tmp_path):
+    file = write("home = 'data'\n")
+    assert faults_of(home=tmp_path) == (f"home: it cannot be set in {file}, which was found through it",)
+
+
+def test_a_relative_home_is_made_absolute(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    settings = load(environ={"NIGHTMILL_HOME": ".nightmill"})
+    assert settings.home == tmp_path / ".nightmill"
+    assert settings.log_file == tmp_path / ".nightmill/logs/nightmill.log"
+
+
+def test_all_faults_of_all_sources_are_told_at_once(write):
+    file = write('leese_s = 3\nbeat_s = "2"\ncurrency = "UDS"\nkv_cache_gib = 1.5\n[engine]\nx = 1\n', "bad.toml")
+    environ = {
+        "NIGHTMILL_HOEM": "x",
+        "NIGHTMILL_LOG_LEVEL": "loud",
+        "NIGHTMILL_TASK_MAX_ROWS": "0",
+        "NIGHTMILL_TASK_SECONDS": "soon",
+        "NIGHTMILL_TENANT": " ",
+        "NIGHTMILL_TOPIC_PREFIX": "a b",
+    }
+    assert faults_of(environ=environ, config=file) == (
+        "the environment variable NIGHTMILL_HOEM is not known; did you mean NIGHTMILL_HOME?",
+        "NIGHTMILL_LOG_LEVEL: 'loud' is not one of debug, info, warning, error",
+        "NIGHTMILL_TASK_MAX_ROWS: 0 rows is not between 1 and 1000000",
+        "NIGHTMILL_TASK_SECONDS: 'soon' is not a number",
+        "NIGHTMILL_TENANT: it is empty",
+        "NIGHTMILL_TOPIC_PREFIX: 'a b' is not made of letters, digits, '.', '_' and '-' (at most 100)",
+        f"{file}: the setting leese_s is not known; did you mean lease_s?",
+        f"{file}: beat_s: '2' is not a number",
+        f"{file}: currency: 'UDS' is no currency code of ISO 4217, such as USD",
+        f"{file}: kv_cache_gib: 1.5 is not an integer",
+        f"{file}: the setting engine is not known",
+    )
+
+
+def test_the_sentence_of_the_error_holds_every_fault():
+    with pytest.raises(BadSetting, match=r"NIGHTMILL_BEAT_S: .* NIGHTMILL_LEASE_S: "):
+        load(environ={"NIGHTMILL_LEASE_S": "x", "NIGHTMILL_BEAT_S": "y"})
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-1", "1e9"])
+def test_a_number_that_is_none_or_out_of_range_is_refused(text):
+    assert len(faults_of(environ={"NIGHTMILL_HANG_TIMEOUT_S": text})) == 1
+
+
+def test_a_lease_must_last_three_beats():
+    assert faults_of(environ={"NIGHTMILL_BEAT_S": "11"}) == (
+        "lease_s: 30 seconds is less than 3 beats of 11 seconds (beat_s)",
+    )
+
+
+def test_true_is_no_number(write):
+    assert faults_of(config=write("task_max_rows = true\n"))[0].endswith("task_max_rows: True is not an integer")
+
+
+def test_a_file_that_is_not_toml_is_named_with_the_place(write):
+    assert "is not TOML: " in faults_of(config=write("lease_s = \n"))[0]
+
+
+def test_a_named_file_that_is_not_there_is_a_fault(tmp_path):
+    assert faults_of(config=tmp_path / "none.toml") == (f"{tmp_path / 'none.toml'}: No such file or directory",)
+
+
+def test_variables_for_tests_are_no_settings():
+    assert load(environ={"NIGHTMILL_TEST_KILL_AT": "commit"}).tenant == "default"
+
+
+def test_integers_may_be_written_with_underscores():
+    assert load(environ={"NIGHTMILL_SEGMENT_ROWS": "1_000"}).segment_rows == 1000

@@ -1,0 +1,72 @@
+"""Threads that repeat a step until they are told to stop, and report what ended them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Alarm:
+    """The first failure of any loop; everyone else stops because of it."""
+
+    error: BaseException | None = None
+    _rang: threading.Event = field(default_factory=threading.Event)
+
+    def ring(self, error: BaseException) -> None:
+        if self.error is None:
+            self.error = error
+        self._rang.set()
+
+    @property
+    def rang(self) -> bool:
+        return self._rang.is_set()
+
+    def wait(self, timeout_s: float) -> bool:
+        return self._rang.wait(timeout_s)
+
+
+class Loop:
+    """One thread. `every_s`: pause between steps; `wake` ends the pause early."""
+
+    def __init__(self, name: str, step: Callable[[], object], alarm: Alarm, every_s: float = 0.0) -> None:
+        self._step = step
+        self._alarm = alarm
+        self._every_s = every_s
+        self._stop = threading.Event()
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def stop(self, timeout_s: float | None = 10.0) -> bool:
+        """Ask it to end after its step and wait; whether it ended in time."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._step()
+                if self._every_s:
+                    self._wake.wait(self._every_s)
+                    self._wake.clear()
+        except BaseException as error:  # the loop edge: whatever ended it is shown by the main thread
+            log.error("loop_ended", loop=self._thread.name, error=repr(error), exc_info=error)
+            self._alarm.ring(error)

@@ -1,0 +1,135 @@
+"""Composition root of one process's mill: the ports meet their embedded adapters here."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from infra.bootstrap import Home
+from infra.locks import LockTaken
+from jobs.ending import PauseRule
+from jobs.errors import JobOwned
+from jobs.feed import FeedPolicy
+from jobs.model import Job
+from jobs.ports.engine import Engine, EngineInfo
+from jobs.release import ReleasePolicy
+from workers.beats import Beat
+from workers.dispatcher import Dispatcher, DispatchPolicy, topics_of
+from workers.finaliser import Finaliser
+from workers.mill import Mill, MillPolicy
+from workers.reaper import Reaper, end_dead_owners
+from workers.scheduler import PlanAhead, SchedulePolicy, Scheduler
+from workers.settler import Settler
+from workers.worker import Worker, WorkerPolicy
+
+
+@contextmanager
+def owned(home: Home, job_id: str) -> Iterator[str]:
+    """Hold a job for this process; yields the owner's name. Raises JobOwned naming the process that has it.
+
+    Both locks end with the process, so a death is seen at once and `resume` may follow it immediately.
+    """
+    try:
+        claim = home.locks.claim(job_id)
+    except LockTaken as taken:
+        raise JobOwned(job=job_id, pid=taken.pid) from None
+    with claim:
+        owner = f"run-{os.getpid()}-{secrets.token_hex(4)}"
+        with home.locks.hold(owner, [job_id]):
+            yield owner
+
+
+def tidy(home: Home) -> None:
+    """What every command does first: take back what dead processes held, finish what they left half published."""
+    end_dead_owners(home.store, home.locks.is_alive)
+    if home.store.unsealed():
+        finaliser_of(home).seal_left_over()
+
+
+def finaliser_of(home: Home) -> Finaliser:
+    """Ends jobs of this data directory."""
+    return Finaliser(store=home.store, sink=home.sink, publisher=home.publisher)
+
+
+def scheduler_of(home: Home, job: Job, owner: str, pause: PauseRule, cap: int) -> Scheduler:
+    """The scheduler of the job's own pool; taking the lead deposes whoever led it before."""
+    settings = home.settings
+    group = f"{settings.topic_prefix}.{job.pool}"
+    return Scheduler(
+        store=home.store,
+        broker=home.broker,
+        plans=PlanAhead(store=home.store, planner=home.planner),
+        reaper=Reaper(
+            store=home.store,
+            broker=home.broker,
+            clock=home.clock,
+            group=group,
+            alive=home.locks.is_alive,
+            lease_s=settings.lease_s,
+        ),
+        finaliser=finaliser_of(home),
+        clock=home.clock,
+        ids=home.ids,
+        leader=home.store.lead(job.pool, owner),
+        pool=job.pool,
+        policy=SchedulePolicy(prefix=settings.topic_prefix, release=ReleasePolicy(ahead_rows=2 * cap)),
+        pause=pause,
+    )
+
+
+def open_mill(home: Home, job: Job, owner: str, engine: Engine, info: EngineInfo, pause: PauseRule) -> Mill:
+    """Everything that runs one job in this process, wired and not yet started."""
+    settings = home.settings
+    policy = WorkerPolicy(open_s=settings.task_open_s, drain_grace_s=settings.drain_grace_s)
+    worker = Worker(
+        engine=engine,
+        info=info,
+        source=home.rows,
+        settler=Settler(store=home.store, sink=home.sink, clock=home.clock),
+        clock=home.clock,
+        policy=policy,
+    )
+    topics = topics_of(settings.topic_prefix, [job.pool])
+    dead = f"{settings.topic_prefix}.dead"
+    home.broker.ensure_topics([*topics, dead])
+    dispatcher = Dispatcher(
+        store=home.store,
+        broker=home.broker,
+        consumer=home.broker.consumer(f"{settings.topic_prefix}.{job.pool}", list(topics)),
+        ids=home.ids,
+        clock=home.clock,
+        owner=owner,
+        priorities=topics,
+        room=worker.room,
+        accept=worker.accept,
+        policy=DispatchPolicy(lease_s=settings.lease_s, dead_topic=dead),
+    )
+    cap = FeedPolicy.for_engine(info.max_num_seqs).cap
+    return Mill(
+        job_id=job.id,
+        store=home.store,
+        broker=home.broker,
+        scheduler=scheduler_of(home, job, owner, pause, cap),
+        dispatcher=dispatcher,
+        worker=worker,
+        beat=Beat(store=home.store, worker=worker, owner=owner, beat_s=settings.beat_s, lease_s=settings.lease_s),
+        clock=home.clock,
+        policy=MillPolicy(beat_s=settings.beat_s),
+    )
+
+
+def end_without_engine(home: Home, job: Job) -> Job:
+    """Bring a job that is cancelling or expiring, and that no process runs, to its end: sweep, write its rows, publish.
+
+    Raises JobOwned when a process runs it after all: that one will do it.
+    """
+    with owned(home, job.id) as owner:
+        end_dead_owners(home.store, home.locks.is_alive)
+        scheduler = scheduler_of(home, job, owner, PauseRule(after_sample=False), cap=1)
+        while not job.state.terminal:
+            job = scheduler.step(job.id)
+            scheduler.plans.wait()
+        scheduler.plans.close()
+    return job

@@ -1,0 +1,197 @@
+"""Plans a little ahead, releases a little ahead, publishes, sweeps, folds, and ends jobs: one `step` a tick.
+
+It decides nothing itself: how much to plan, release and when to pause are pure rules in `jobs`.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+
+import structlog
+
+from jobs import moves
+from jobs.ending import PauseRule, open_tasks, why_pause
+from jobs.errors import WrongState
+from jobs.model import InputFile, Job, JobState, Task, TaskState, Value, VoidReason
+from jobs.moves import Answer
+from jobs.ports.clock import Clock, Ids
+from jobs.ports.planning import PlannedSegment, SegmentPlanner
+from jobs.ports.queue import Queue
+from jobs.ports.store import Leader, Store
+from jobs.release import ReleasePolicy, how_many, reserve_pico
+from workers import wire
+from workers.finaliser import Finaliser, may_finish
+from workers.reaper import Reaper
+
+log = structlog.get_logger()
+
+_QUEUED = frozenset({TaskState.QUEUED})
+_RELEASED = frozenset({TaskState.RELEASED})
+_SWEPT = _QUEUED | _RELEASED
+_VOID = {JobState.CANCELLING: VoidReason.CANCELLED, JobState.EXPIRING: VoidReason.EXPIRED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulePolicy(Value):
+    """segments_ahead: planned segments with queued tasks to keep. reap_every_s: how often leases are looked at."""
+
+    prefix: str = "nightmill"
+    segments_ahead: int = 2
+    reap_every_s: float = 1.0
+    release: ReleasePolicy = ReleasePolicy()
+
+
+@dataclass(slots=True, kw_only=True)
+class PlanAhead:
+    """Plans one segment at a time in a thread of its own, so that a tick never waits for a file.
+
+    Once closed it stores no segment and begins none: a last step of the scheduler may follow.
+    """
+
+    store: Store
+    planner: SegmentPlanner
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="plan"))
+    _under_way: Future[PlannedSegment] | None = None
+    _segment: int = 0
+    _closed: bool = False
+    _files: dict[str, list[InputFile]] = field(default_factory=dict)
+
+    def step(self, job: Job, head: Task | None, ahead: int) -> None:
+        """Store a segment that is ready; begin the next one if fewer than `ahead` are queued."""
+        if self._closed:
+            return
+        if self._under_way is not None:
+            if self._under_way.done():
+                self._store(job, self._under_way.result())
+            return
+        if self._wanted(job, head, ahead):
+            self._segment = job.next_segment
+            self._under_way = self._pool.submit(self._plan, job)
+
+    def wait(self) -> None:
+        """Until the segment under way is planned; for a caller that has nothing else to do."""
+        if self._under_way is not None:
+            wait([self._under_way])
+
+    def close(self) -> None:
+        self._closed = True
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    @staticmethod
+    def _wanted(job: Job, head: Task | None, ahead: int) -> bool:
+        if job.planned or job.state is JobState.PAUSED:
+            return False
+        return job.state.ending or head is None or job.next_segment - head.segment < ahead
+
+    def _plan(self, job: Job) -> PlannedSegment:
+        if job.id not in self._files:
+            self._files[job.id] = self.store.files(job.id)
+        speed = self.store.speed(job.spec.model)
+        return self.planner.plan(
+            job,
+            self._files[job.id],
+            job.next_segment,
+            ending=job.state.ending,
+            rows_per_s=speed[0] if speed else None,
+        )
+
+    def _store(self, job: Job, segment: PlannedSegment) -> None:
+        self._under_way = None
+        made = self.store.plan_segment(job.id, self._segment, segment.tasks, last=segment.last)
+        log.info("segment_planned", job=job.id, segment=self._segment, tasks=len(segment.tasks), made=made)
+
+
+@dataclass(slots=True, kw_only=True)
+class Scheduler:
+    """Of one pool, under one leadership."""
+
+    store: Store
+    broker: Queue
+    plans: PlanAhead
+    reaper: Reaper
+    finaliser: Finaliser
+    clock: Clock
+    ids: Ids
+    leader: Leader
+    pool: str
+    policy: SchedulePolicy
+    pause: PauseRule = PauseRule()
+    _reaped_s: float = 0.0
+
+    def step(self, job_id: str) -> Job:
+        """One tick for one job; the job as it stands afterwards."""
+        job = self.store.job(job_id)
+        if job.state.terminal:
+            return job
+        queued = self.store.tasks(job.id, _QUEUED, limit=self.policy.release.batch)
+        self._plan(job, queued)
+        if job.state is JobState.RUNNING:
+            self._release(job, queued)
+        elif job.state is JobState.PAUSED:
+            self._withdraw(job)
+        else:
+            self._sweep(job, _VOID[job.state])
+        self._relay()
+        self._reap()
+        self.store.fold()
+        return self._judge(self.store.job(job_id))
+
+    def _plan(self, job: Job, queued: list[Task]) -> None:
+        if job.spec.sample and job.next_segment == 1 and self.pause.after_sample and not job.state.ending:
+            return
+        self.plans.step(job, queued[0] if queued else None, self.policy.segments_ahead)
+
+    def _release(self, job: Job, queued: list[Task]) -> None:
+        released = self.store.tasks(job.id, _RELEASED)
+        count = how_many([t.rows for t in queued], [t.rows for t in released], self.policy.release)
+        if not count:
+            return
+        leader = (self.leader.scope, self.leader.epoch)
+        self.store.make(
+            [
+                moves.release(task, ticket=self.ids.token(), reserve_pico=reserve_pico(job, task), leader=leader)
+                for task in queued[:count]
+            ]
+        )
+
+    def _relay(self) -> None:
+        rows = self.store.pending(self.policy.release.batch, self.pool)
+        if not rows:
+            return
+        places = self.broker.publish([wire.encode(self.policy.prefix, row.message) for row in rows])
+        self.store.published({row.id: place for row, place in zip(rows, places, strict=True)})
+
+    def _withdraw(self, job: Job) -> None:
+        released = self.store.tasks(job.id, _RELEASED)
+        if released:
+            self.store.make([moves.withdraw(task) for task in released])
+
+    def _sweep(self, job: Job, reason: VoidReason) -> None:
+        while open_ones := self.store.tasks(job.id, _SWEPT):
+            answers = self.store.make([moves.sweep(task, reason) for task in open_ones])
+            if Answer.MADE not in answers:
+                return
+
+    def _reap(self) -> None:
+        now = self.clock.monotonic()
+        if now - self._reaped_s >= self.policy.reap_every_s:
+            self._reaped_s = now
+            self.reaper.step(self.pool)
+
+    def _judge(self, job: Job) -> Job:
+        counts = self.store.task_counts(job.id)
+        if may_finish(job, open_tasks(counts)):
+            return self.finaliser.finish(job)
+        if job.state is not JobState.RUNNING:
+            return job
+        if job.deadline_at is not None and self.store.now() > job.deadline_at:
+            return self._set(job, JobState.EXPIRING, "its deadline passed")
+        reason = why_pause(job, counts, self.pause)
+        return self._set(job, JobState.PAUSED, reason) if reason else job
+
+    def _set(self, job: Job, to: JobState, reason: str) -> Job:
+        try:
+            return self.store.set_state(job.id, expect=frozenset({JobState.RUNNING}), to=to, reason=reason)
+        except WrongState:
+            return self.store.job(job.id)

@@ -1,0 +1,282 @@
+"""One engine kept full: rows of all open tasks go in by rank, finished rows come out, done tasks are settled.
+
+The loop (`run`) owns the engine and the open work. Other threads only put things on its doorstep: `accept` (a leased
+task), `heed` (what the beat learned), `drain`. Reading, rendering, writing and committing happen in two small pools, so
+that the engine never waits for a disk.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import structlog
+
+from jobs.errors import EngineDied, Unavailable
+from jobs.feed import FeedPolicy, next_chunk
+from jobs.model import Job, JobState, Outcome, Task, Value
+from jobs.moves import Answer
+from jobs.ports.clock import Clock
+from jobs.ports.engine import Engine, EngineInfo, EngineResult
+from jobs.ports.rows import OpenRows, RowSource
+from jobs.ports.store import Progress
+from jobs.retry import Backoff
+from workers.settler import Settler
+from workers.work import SLOT_BITS, Spent, Work
+
+log = structlog.get_logger()
+
+_ROW_MASK = (1 << SLOT_BITS) - 1
+_UNFINISHED = {JobState.CANCELLING: Outcome.CANCELLED, JobState.EXPIRING: Outcome.EXPIRED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPolicy(Value):
+    """open_s: after so long a task takes no further row and commits what is finished; the rest goes to a child.
+
+    drain_grace_s: how long rows inside the engine may still finish when the worker drains.
+    poll_s: how long the loop waits for a finished row at most.
+    """
+
+    open_s: float = 60.0
+    drain_grace_s: float = 10.0
+    poll_s: float = 0.05
+    restart: Backoff = Backoff(attempts=5)
+
+
+@dataclass(slots=True, kw_only=True)
+class Opening:
+    """A leased task whose rows are being read."""
+
+    job: Job
+    task: Task
+    rows: Future[OpenRows]
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What this worker has done since it started; read by the progress view."""
+
+    rows: int = 0
+    spent: Spent = field(default_factory=Spent)
+    engine_deaths: int = 0
+    lost: int = 0
+
+
+class Worker:
+    """Give it an engine that has been started (`info`); `run` returns after `drain`, with nothing in hand."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        info: EngineInfo,
+        source: RowSource,
+        settler: Settler,
+        clock: Clock,
+        policy: WorkerPolicy,
+    ) -> None:
+        self._engine = engine
+        self._source = source
+        self._settler = settler
+        self._clock = clock
+        self._policy = policy
+        self._feed = FeedPolicy.for_engine(info.max_num_seqs)
+        self._orders: queue.SimpleQueue[Mapping[str, JobState | None]] = queue.SimpleQueue()
+        self._opening: list[Opening] = []
+        self._open: dict[int, Work] = {}
+        self._settling: dict[Future[Answer], Work] = {}
+        self._slot = 0
+        self._pending_rows = 0
+        self._lock = threading.Lock()
+        self._draining_since: float | None = None
+        self._closed = False
+        self._readers = ThreadPoolExecutor(1, thread_name_prefix="read")
+        self._writers = ThreadPoolExecutor(2, thread_name_prefix="settle")
+        self.tally = Tally()
+
+    # ---- called from other threads --------------------------------------------------------------
+
+    def accept(self, job: Job, task: Task) -> None:
+        """A task that was leased for this worker: its rows are read from now on.
+
+        After `run` has ended it is left alone: whoever closes the process hands it back.
+        """
+        with self._lock:
+            if self._closed:
+                log.warning("leased_after_drain", task=task.id)
+                return
+            self._pending_rows += task.rows
+            rows = self._readers.submit(self._source.open, job, task)
+            self._opening.append(Opening(job=job, task=task, rows=rows))
+
+    def heed(self, answer: Mapping[str, JobState | None]) -> None:
+        """What the beat learned of the tokens it asked for: their jobs' states; None: the lease is lost."""
+        self._orders.put(answer)
+
+    def drain(self, cause: str = "drain") -> None:
+        """Take nothing more, let rows inside finish within the grace, commit them, give the rest back."""
+        if self._draining_since is None:
+            self._draining_since = self._clock.monotonic()
+            log.info("worker_drains", cause=cause)
+
+    def room(self) -> bool:
+        """Whether another task is wanted: fewer rows are waiting than fill the engine twice."""
+        with self._lock:
+            return self._draining_since is None and self._pending_rows < 2 * self._feed.cap
+
+    def progress(self) -> list[Progress]:
+        """Every lease in hand with what it has spent; read by the beat."""
+        works = [w for w in (*self._open.values(), *self._settling.values()) if not w.lost]
+        held = [Progress(token=str(w.task.token), usage=w.finished.usage()) for w in works]
+        return held + [Progress(token=str(o.task.token), usage=Spent().usage()) for o in self._opening]
+
+    # ---- the loop -------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Until drained. Raises what ended it: an engine that does not start again, a full disk, our own bugs."""
+        try:
+            while not (self._draining_since is not None and self._idle()):
+                self.step()
+        finally:
+            with self._lock:
+                self._closed = True
+            self._readers.shutdown(wait=False, cancel_futures=True)
+            self._writers.shutdown(wait=True)
+
+    def step(self) -> None:
+        """One round: orders, new tasks, feed, collect, settle."""
+        self._take_in()
+        try:
+            self._obey()
+            self._feed_engine()
+            self._collect(self._engine.poll(self._wait_s()))
+        except EngineDied as death:
+            self._bury(death)
+        self._settle()
+
+    def _idle(self) -> bool:
+        return not (self._open or self._opening or self._settling)
+
+    def _wait_s(self) -> float:
+        if any(work.at_rest for work in self._open.values()):
+            return 0.0
+        waiting = self._opening or self._settling
+        return min(self._policy.poll_s, 0.005) if waiting else self._policy.poll_s
+
+    def _obey(self) -> None:
+        if self._draining_since is not None:
+            self._stop_all()
+        while not self._orders.empty():
+            answer = self._orders.get()
+            for work in [w for w in self._open.values() if w.task.token in answer]:
+                self._obey_one(work, answer[str(work.task.token)])
+
+    def _obey_one(self, work: Work, state: JobState | None) -> None:
+        if work.lost:
+            return
+        if state is None:
+            work.lost = work.stopping = True
+            self._engine.abort(work.ids_inside())
+            self._note_lost(work)
+        elif state in _UNFINISHED and work.ending is None:
+            work.ending = _UNFINISHED[state]
+            work.stopping = True
+            self._engine.abort(work.ids_inside())
+        elif state is JobState.PAUSED:
+            work.stopping = True
+
+    def _stop_all(self) -> None:
+        late = self._clock.monotonic() - (self._draining_since or 0.0) > self._policy.drain_grace_s
+        for work in self._open.values():
+            work.stopping = True
+            if late and work.inside:
+                self._engine.abort(work.ids_inside())
+
+    def _take_in(self) -> None:
+        ready = [opening for opening in self._opening if opening.rows.done()]
+        for opening in ready:
+            self._opening.remove(opening)
+            self._slot += 1
+            work = Work(
+                job=opening.job,
+                task=opening.task,
+                rows=opening.rows.result(),
+                slot=self._slot,
+                opened_s=self._clock.monotonic(),
+            )
+            self._open[work.slot] = work
+
+    def _feed_engine(self) -> None:
+        now = self._clock.monotonic()
+        works = list(self._open.values())
+        for work in works:
+            if now - work.opened_s > self._policy.open_s and work.finished.rows:
+                work.stopping = True
+        while choice := next_chunk([work.feedable(now) for work in works], self._feed):
+            index, most = choice
+            profile, requests = works[index].take(most)
+            self._engine.submit(profile, requests)
+            with self._lock:
+                self._pending_rows -= len(requests)
+
+    def _collect(self, results: list[EngineResult]) -> None:
+        for result in results:
+            work = self._open.get(result.id >> SLOT_BITS)
+            if work is None:
+                continue
+            work.file(result.id & _ROW_MASK, result)
+            self.tally.spent.add(result)
+            self.tally.rows += result.finish_reason != "abort"
+
+    def _settle(self) -> None:
+        for work in [w for w in self._open.values() if w.at_rest]:
+            self._forget(work)
+            if not work.lost:
+                self._settling[self._writers.submit(self._settler.finish, work)] = work
+        self._reap_settled()
+
+    def _reap_settled(self) -> None:
+        for future in [f for f in self._settling if f.done()]:
+            work = self._settling.pop(future)
+            if future.result() is Answer.LOST:
+                self._note_lost(work)
+
+    def _note_lost(self, work: Work) -> None:
+        self.tally.lost += 1
+        log.warning("lease_lost", task=work.task.id)
+
+    def _forget(self, work: Work) -> None:
+        del self._open[work.slot]
+        with self._lock:
+            self._pending_rows -= work.task.rows - work.fed
+
+    # ---- death of the engine --------------------------------------------------------------------
+
+    def _bury(self, death: EngineDied) -> None:
+        """Settle every task that had rows inside, then start the engine again, with backoff."""
+        self.tally.engine_deaths += 1
+        log.error("engine_died", reason=death.sentence, tasks=[w.task.id for w in self._open.values() if w.inside])
+        for work in [w for w in self._open.values() if w.inside]:
+            self._forget(work)
+            if not work.lost:
+                self._settling[self._writers.submit(self._settler.after_death, work)] = work
+        self._start_again()
+
+    def _start_again(self) -> None:
+        attempt = 0
+        while True:
+            try:
+                self._engine.start()
+            except Unavailable as error:
+                attempt += 1
+                wait_s = self._policy.restart.wait_s(attempt)
+                if wait_s is None:
+                    raise
+                log.error("engine_start_failed", reason=error.sentence, again_in_s=wait_s)
+                self._clock.sleep(wait_s)
+            else:
+                return
