@@ -4,6 +4,9 @@ VENV ?= .venv
 # cpu: vLLM on this machine. fake: made-up answers, where vLLM has no build.
 ENGINE ?= cpu
 CHAOS_RUNS ?= 200
+# Which benchmarks (against_vllm, million; all if empty), and how many rounds of the first.
+BENCH ?=
+ROUNDS ?= 5
 
 BIN := $(VENV)/bin
 INSTALL = @$(PYTHON) infra/deploy/install.py --venv $(VENV) --engine $(ENGINE)
@@ -39,8 +42,8 @@ test: lint ## check, then every test
 chaos: setup-dev ## kill -9 at every durable step, CHAOS_RUNS times
 	CHAOS_RUNS=$(CHAOS_RUNS) $(BIN)/pytest tests/chaos --timeout 3600
 
-bench: setup-dev ## rows per second beside raw vLLM
-	$(BIN)/python -m benchmarks
+bench: setup-dev ## rows per second beside raw vLLM, and of a million rows (BENCH=million: only those)
+	ROUNDS=$(ROUNDS) $(BIN)/python -m tests.benchmarks $(BENCH)
 
 docs: setup-dev ## write the CLI reference and the settings page
 	$(BIN)/python -m api.cli.docs

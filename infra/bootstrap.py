@@ -76,10 +76,18 @@ class Home:
 
     @cached_property
     def objects(self) -> Objects:
-        """Local objects; URIs with a scheme choose their adapter by `infra.objects.objects_for`."""
-        from infra.objects import objects_for
+        """Every store; a URI's scheme chooses."""
+        from infra.objects import S3Options, open_objects
 
-        return objects_for(str(self.settings.objects))
+        settings = self.settings
+        s3 = S3Options(
+            endpoint=settings.s3_endpoint,
+            region=settings.s3_region,
+            path_style=settings.s3_path_style,
+            attempts=settings.s3_attempts,
+            timeout_s=settings.s3_timeout_s,
+        )
+        return open_objects(scratch=settings.scratch, s3=s3)
 
     # ---- models ---------------------------------------------------------------------------------
 
@@ -167,7 +175,7 @@ class Home:
         from infra.data.intake import DataIntake
         from infra.models.registry import embedding_size
 
-        scratch = self.settings.home / "scratch"
+        scratch = self.settings.scratch
         scratch.mkdir(parents=True, exist_ok=True)
         return DataIntake(
             self.objects,

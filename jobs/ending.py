@@ -49,10 +49,14 @@ def open_tasks(counts: Mapping[TaskState, int]) -> int:
 
 
 def final_state(job: Job, usage: Usage) -> tuple[JobState, str]:
-    """The terminal state and its reason once every row is accounted for."""
-    if job.state is JobState.CANCELLING:
+    """The terminal state and its reason once every row is accounted for.
+
+    It follows from what became of the rows, not from the job's state: a cancel that comes after the last row changes
+    nothing, and so two finalisers, one on either side of it, write the same manifest.
+    """
+    if usage.outcomes.get(Outcome.CANCELLED):
         return JobState.CANCELLED, job.reason
-    if job.state is JobState.EXPIRING:
+    if usage.outcomes.get(Outcome.EXPIRED):
         return JobState.EXPIRED, job.reason
     errors = usage.outcomes.get(Outcome.ERROR, 0)
     if usage.rows and errors == usage.rows:

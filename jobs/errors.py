@@ -22,7 +22,8 @@ class NightmillError(Exception):
     def sentence(self) -> str:
         """The docstring's first paragraph with the data filled in."""
         template = " ".join((type(self).__doc__ or "").split("\n\n", maxsplit=1)[0].split())
-        return template.format_map(_Data(self.data))
+        text = template.format_map(_Data(self.data))
+        return text[:-1] if text.endswith(("?.", "..")) else text  # a reason may end in a question or a stop itself
 
     def __getattr__(self, name: str) -> Any:
         try:

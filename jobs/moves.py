@@ -129,8 +129,8 @@ def lease(message: Message, grant: Lease) -> Move:
     )
 
 
-def commit(task: Task, *, part: Part, usage: Usage, entries: tuple[Entry, ...]) -> Move:
-    """leased → done: the part counts and is charged, in one transaction."""
+def commit(task: Task, *, part: Part, usage: Usage, entries: tuple[Entry, ...], waste: Waste | None = None) -> Move:
+    """leased → done: the part counts and is charged, in one transaction. waste: of rows that were aborted."""
     return Move(
         name="commit",
         task=task.id,
@@ -140,6 +140,7 @@ def commit(task: Task, *, part: Part, usage: Usage, entries: tuple[Entry, ...]) 
         part=part,
         usage=usage,
         entries=entries,
+        waste=waste,
     )
 
 

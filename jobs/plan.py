@@ -85,11 +85,11 @@ def cut(
     exact: the target was asked for and is not moved.
     """
     rows = sizes.rows
-    aim = target if exact or borders else _evened(rows, target, most, policy.border_slack)
-    slack = 0 if exact or not borders else int(aim * policy.border_slack)
+    slack = 0 if exact or not borders else int(target * policy.border_slack)
     stops: list[int] = []
     at = 0
     while at < rows:
+        aim = target if exact or borders else _evened(rows - at, target, most, policy.border_slack)
         hard = min(
             rows, at + most, _fits(sizes.tokens, at, policy.max_tokens), _fits(sizes.bytes, at, policy.max_bytes)
         )

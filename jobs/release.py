@@ -15,12 +15,20 @@ FRAME_TOKENS_PER_ROW = 64
 class ReleasePolicy(Value):
     """ahead_tasks, ahead_rows: released but unleased work, a worker; either may be filled.
 
-    batch: tasks released in one transaction at most.
+    batch: tasks read and released in one tick at most; each lease is followed by another tick.
     """
 
     ahead_tasks: int = 2
     ahead_rows: int = 1024
-    batch: int = 512
+    batch: int = 64
+
+    def enough(self, tasks: int, rows: int, workers: int = 1) -> bool:
+        """Whether so much released work need not grow."""
+        return tasks >= self.ahead_tasks * workers and rows >= self.ahead_rows * workers
+
+    def to_read(self, released_rows: list[int]) -> int:
+        """How many queued tasks to look at: where enough is released, only the first, which planning asks for."""
+        return 1 if self.enough(len(released_rows), sum(released_rows)) else self.batch
 
 
 def how_many(queued_rows: list[int], released_rows: list[int], policy: ReleasePolicy, workers: int = 1) -> int:
@@ -28,7 +36,7 @@ def how_many(queued_rows: list[int], released_rows: list[int], policy: ReleasePo
     tasks, rows = len(released_rows), sum(released_rows)
     count = 0
     for size in queued_rows[: policy.batch]:
-        if tasks >= policy.ahead_tasks * workers and rows >= policy.ahead_rows * workers:
+        if policy.enough(tasks, rows, workers):
             break
         count += 1
         tasks += 1

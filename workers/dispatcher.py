@@ -30,11 +30,14 @@ log = structlog.get_logger()
 class DispatchPolicy(Value):
     """lease_s: how long a lease lasts without a beat. dead_topic: where unreadable messages go, bytes and all.
 
-    away_s: pause before a database that did not answer is asked again.
+    poll_s: wait for a message; full_s: for a worker that has enough, and will have for longer; behind_s: for the lease
+    thread to take the last message. away_s: pause before a database that did not answer is asked again.
     """
 
     lease_s: float = 30.0
     poll_s: float = 0.2
+    full_s: float = 0.05
+    behind_s: float = 0.01
     away_s: float = 0.5
     dead_topic: str = "nightmill.dead"
 
@@ -68,26 +71,25 @@ class Dispatcher:
     _trackers: dict[tuple[str, int], OffsetTracker] = field(default_factory=dict)
     _to_lease: queue.SimpleQueue[Taken] = field(default_factory=queue.SimpleQueue)
     _answered: queue.SimpleQueue[Record] = field(default_factory=queue.SimpleQueue)
-    _paused: bool = False
 
     # ---- the poll thread ------------------------------------------------------------------------
 
     def poll_step(self) -> None:
         """Apply room as pauses, poll, pass messages on, commit what the database has answered for."""
-        self._apply_room()
-        for record in self.consumer.poll(self.policy.poll_s if not self._paused else 0.02, max_records=1):
+        for record in self.consumer.poll(self._apply_room(), max_records=1):
             self._tracker(record).take(record.place.offset)
             self._pass_on(record)
         self._commit_finished()
 
-    def _apply_room(self) -> None:
-        full = not self.room() or self._to_lease.qsize() > 0
+    def _apply_room(self) -> float:
+        """How long to wait in the next poll."""
+        behind = not self._to_lease.empty()
         assigned = sorted(self.consumer.assigned())
-        if full:
-            self.consumer.pause(assigned)
-        else:
+        if not behind and self.room():
             self.consumer.resume(assigned)
-        self._paused = full
+            return self.policy.poll_s
+        self.consumer.pause(assigned)
+        return self.policy.behind_s if behind else self.policy.full_s
 
     def _tracker(self, record: Record) -> OffsetTracker:
         key = (record.place.topic, record.place.partition)
@@ -121,20 +123,24 @@ class Dispatcher:
 
     # ---- the lease thread -----------------------------------------------------------------------
 
-    def lease_step(self, wait_s: float = 0.2) -> None:
-        """Lease the next message's task and hand it to the worker; a database that is away is waited for."""
+    def lease_step(self, wait_s: float = 0.2) -> bool:
+        """Lease the next message's task and hand it to the worker; a database that is away is waited for.
+
+        Whether a message was dealt with.
+        """
         try:
             taken = self._to_lease.get(timeout=wait_s)
         except queue.Empty:
-            return
+            return False
         try:
             self._lease(taken)
         except Unavailable as error:
             log.warning("database_away", reason=error.sentence, task=taken.message.task)
             self._to_lease.put(taken)
             self.clock.sleep(self.policy.away_s)
-            return
+            return False
         self._answered.put(taken.record)
+        return True
 
     def _lease(self, taken: Taken) -> None:
         grant = Lease(token=taken.token, owner=self.owner, lease_s=self.policy.lease_s)

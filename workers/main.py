@@ -53,14 +53,26 @@ def finaliser_of(home: Home) -> Finaliser:
     return Finaliser(store=home.store, sink=home.sink, publisher=home.publisher)
 
 
-def scheduler_of(home: Home, job: Job, owner: str, pause: PauseRule, cap: int) -> Scheduler:
+def plans_of(home: Home) -> PlanAhead:
+    """The planning of one job; a mill takes it over."""
+    return PlanAhead(store=home.store, planner=home.planner)
+
+
+def plan_first(home: Home, plans: PlanAhead, job_id: str) -> None:
+    """Plan the first segment while the engine starts, so that its first row need not wait. Call it again and again."""
+    job = home.store.job(job_id)
+    if job.next_segment == 0:
+        plans.step(job, None, ahead=1)
+
+
+def scheduler_of(home: Home, job: Job, owner: str, pause: PauseRule, cap: int, plans: PlanAhead) -> Scheduler:
     """The scheduler of the job's own pool; taking the lead deposes whoever led it before."""
     settings = home.settings
     group = f"{settings.topic_prefix}.{job.pool}"
     return Scheduler(
         store=home.store,
         broker=home.broker,
-        plans=PlanAhead(store=home.store, planner=home.planner),
+        plans=plans,
         reaper=Reaper(
             store=home.store,
             broker=home.broker,
@@ -79,7 +91,9 @@ def scheduler_of(home: Home, job: Job, owner: str, pause: PauseRule, cap: int) -
     )
 
 
-def open_mill(home: Home, job: Job, owner: str, engine: Engine, info: EngineInfo, pause: PauseRule) -> Mill:
+def open_mill(
+    home: Home, job: Job, owner: str, engine: Engine, info: EngineInfo, pause: PauseRule, plans: PlanAhead
+) -> Mill:
     """Everything that runs one job in this process, wired and not yet started."""
     settings = home.settings
     policy = WorkerPolicy(open_s=settings.task_open_s, drain_grace_s=settings.drain_grace_s)
@@ -111,7 +125,7 @@ def open_mill(home: Home, job: Job, owner: str, engine: Engine, info: EngineInfo
         job_id=job.id,
         store=home.store,
         broker=home.broker,
-        scheduler=scheduler_of(home, job, owner, pause, cap),
+        scheduler=scheduler_of(home, job, owner, pause, cap, plans),
         dispatcher=dispatcher,
         worker=worker,
         beat=Beat(store=home.store, worker=worker, owner=owner, beat_s=settings.beat_s, lease_s=settings.lease_s),
@@ -127,7 +141,7 @@ def end_without_engine(home: Home, job: Job) -> Job:
     """
     with owned(home, job.id) as owner:
         end_dead_owners(home.store, home.locks.is_alive)
-        scheduler = scheduler_of(home, job, owner, PauseRule(after_sample=False), cap=1)
+        scheduler = scheduler_of(home, job, owner, PauseRule(after_sample=False), cap=1, plans=plans_of(home))
         while not job.state.terminal:
             job = scheduler.step(job.id)
             scheduler.plans.wait()

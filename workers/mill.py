@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from jobs.errors import Unavailable, WrongState
+from jobs.errors import NightmillError, Unavailable, WrongState
 from jobs.model import Job, JobState, Usage, Value
 from jobs.ports.clock import Clock
 from jobs.ports.queue import Queue
@@ -148,9 +148,13 @@ class Mill:
             if not loop.stop(timeout_s=60.0):
                 log.error("loop_stuck", job=self.job_id)
         self._scheduler.plans.close()
-        for task, usage in self._store.leased_by(self._owner):
-            end_lease(self._store, task, usage, "stopped")
-        return self._scheduler.step(self.job_id)
+        try:
+            for task, usage in self._store.leased_by(self._owner):
+                end_lease(self._store, task, usage, "stopped")
+            return self._scheduler.step(self.job_id)
+        except NightmillError as error:  # the first failure is the one to tell; what is left here, resume takes back
+            log.warning("closing_failed", job=self.job_id, reason=error.sentence)
+            return self._job
 
     # ---- the steps ------------------------------------------------------------------------------
 
@@ -166,8 +170,8 @@ class Mill:
         self._note_speed()
 
     def _lease_step(self, dispatcher: Dispatcher) -> None:
-        dispatcher.lease_step()
-        self._control.wake()
+        if dispatcher.lease_step():
+            self._control.wake()
 
     def _work_once(self) -> None:
         """The worker's own loop runs inside one step, until it is drained."""

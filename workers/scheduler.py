@@ -63,7 +63,8 @@ class PlanAhead:
             return
         if self._under_way is not None:
             if self._under_way.done():
-                self._store(job, self._under_way.result())
+                planned, self._under_way = self._under_way, None  # a plan that failed is made anew, not raised for ever
+                self._store(job, planned.result())
             return
         if self._wanted(job, head, ahead):
             self._segment = job.next_segment
@@ -97,7 +98,6 @@ class PlanAhead:
         )
 
     def _store(self, job: Job, segment: PlannedSegment) -> None:
-        self._under_way = None
         made = self.store.plan_segment(job.id, self._segment, segment.tasks, last=segment.last)
         log.info("segment_planned", job=job.id, segment=self._segment, tasks=len(segment.tasks), made=made)
 
@@ -124,10 +124,11 @@ class Scheduler:
         job = self.store.job(job_id)
         if job.state.terminal:
             return job
-        queued = self.store.tasks(job.id, _QUEUED, limit=self.policy.release.batch)
+        released = [task.rows for task in self.store.tasks(job.id, _RELEASED)]
+        queued = self.store.tasks(job.id, _QUEUED, limit=self.policy.release.to_read(released))
         self._plan(job, queued)
         if job.state is JobState.RUNNING:
-            self._release(job, queued)
+            self._release(job, queued, released)
         elif job.state is JobState.PAUSED:
             self._withdraw(job)
         else:
@@ -142,9 +143,8 @@ class Scheduler:
             return
         self.plans.step(job, queued[0] if queued else None, self.policy.segments_ahead)
 
-    def _release(self, job: Job, queued: list[Task]) -> None:
-        released = self.store.tasks(job.id, _RELEASED)
-        count = how_many([t.rows for t in queued], [t.rows for t in released], self.policy.release)
+    def _release(self, job: Job, queued: list[Task], released: list[int]) -> None:
+        count = how_many([task.rows for task in queued], released, self.policy.release)
         if not count:
             return
         leader = (self.leader.scope, self.leader.epoch)

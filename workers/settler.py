@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import structlog
 
 from jobs import ledger, moves, ranges
-from jobs.errors import DatabaseUnavailable
-from jobs.model import Outcome, Usage, VoidReason
+from jobs.errors import Broken, DatabaseUnavailable
+from jobs.model import Outcome, Part, Usage, VoidReason
 from jobs.moves import Answer, Group, Move, Waste
 from jobs.ports.clock import Clock
 from jobs.ports.rows import PartSink, Settled
@@ -66,11 +66,12 @@ class Settler:
 
     def _commit(self, work: Work, unfinished: Outcome | None) -> Answer:
         settled = self.sink.write(work.job, work.task, work.rows, work.results, unfinished=unfinished)
-        if settled.part is None:
-            msg = f"task {work.task.id} has no rows"
-            raise RuntimeError(msg)
+        part = _complete(work, settled, [])
         usage = settled.usage
-        return self._make(moves.commit(work.task, part=settled.part, usage=usage, entries=self._charge(work, usage)))
+        entries = self._charge(work, usage)
+        return self._make(
+            moves.commit(work.task, part=part, usage=usage, entries=entries, waste=self._aborted(work, "aborted"))
+        )
 
     def _part_with(self, work: Work, groups: Sequence[Group], cause: str) -> Answer:
         """Commit the finished rows, if any, and leave the groups to children."""
@@ -81,7 +82,7 @@ class Settler:
                 moves.drain(
                     work.task,
                     filled,
-                    part=settled.part,
+                    part=_complete(work, settled, filled),
                     usage=settled.usage,
                     entries=self._charge(work, settled.usage),
                     waste=self._aborted(work, cause),
@@ -122,6 +123,17 @@ class Settler:
                     raise
                 log.warning("settling_again", task=move.task, move=move.name, reason=error.sentence, in_s=wait_s)
                 self.clock.sleep(wait_s)
+
+
+def _complete(work: Work, settled: Settled, groups: Sequence[Group]) -> Part:
+    """The part, once it and the children are known to hold every row of the task between them."""
+    written = settled.part.rows if settled.part else 0
+    left = sum(ranges.count(group.rows) for group in groups)
+    if settled.part is None or written + left != work.task.rows:
+        raise Broken(
+            reason=f"task {work.task.id} has {work.task.rows} rows, but {written} were written and {left} left"
+        )
+    return settled.part
 
 
 def waste_of(work: Work, cause: str, usage: Usage, at: float) -> Waste:

@@ -39,11 +39,14 @@ class WorkerPolicy(Value):
 
     drain_grace_s: how long rows inside the engine may still finish when the worker drains.
     poll_s: how long the loop waits for a finished row at most.
+    fruitless_deaths: after so many deaths of the engine in a row without one finished row, the fault is not in the
+    rows (halving the fullest window down to its poisonous row takes fewer), and the worker gives up.
     """
 
     open_s: float = 60.0
     drain_grace_s: float = 10.0
     poll_s: float = 0.05
+    fruitless_deaths: int = 16
     restart: Backoff = Backoff(attempts=5)
 
 
@@ -94,6 +97,9 @@ class Worker:
         self._lock = threading.Lock()
         self._draining_since: float | None = None
         self._closed = False
+        self._engine_is_down = False
+        self._deaths_since_row = 0
+        self._rows_at_death = 0
         self._readers = ThreadPoolExecutor(1, thread_name_prefix="read")
         self._writers = ThreadPoolExecutor(2, thread_name_prefix="settle")
         self.tally = Tally()
@@ -151,12 +157,19 @@ class Worker:
         """One round: orders, new tasks, feed, collect, settle."""
         self._take_in()
         try:
-            self._obey()
-            self._feed_engine()
-            self._collect(self._engine.poll(self._wait_s()))
+            if self._engine_is_down:
+                self._stop_all()
+                self._clock.sleep(self._policy.poll_s)
+            else:
+                self._work()
         except EngineDied as death:
             self._bury(death)
         self._settle()
+
+    def _work(self) -> None:
+        self._obey()
+        self._feed_engine()
+        self._collect(self._engine.poll(self._wait_s()))
 
     def _idle(self) -> bool:
         return not (self._open or self._opening or self._settling)
@@ -257,14 +270,28 @@ class Worker:
     # ---- death of the engine --------------------------------------------------------------------
 
     def _bury(self, death: EngineDied) -> None:
-        """Settle every task that had rows inside, then start the engine again, with backoff."""
+        """Settle every task that had rows inside, then start the engine again, with backoff; not when draining."""
         self.tally.engine_deaths += 1
         log.error("engine_died", reason=death.sentence, tasks=[w.task.id for w in self._open.values() if w.inside])
         for work in [w for w in self._open.values() if w.inside]:
             self._forget(work)
             if not work.lost:
                 self._settling[self._writers.submit(self._settler.after_death, work)] = work
-        self._start_again()
+        self._count_death(death)
+        if self._draining_since is None:
+            self._start_again()
+        else:
+            self._engine_is_down = True
+
+    def _count_death(self, death: EngineDied) -> None:
+        fruitful = self.tally.rows > self._rows_at_death
+        self._deaths_since_row = 1 if fruitful else self._deaths_since_row + 1
+        self._rows_at_death = self.tally.rows
+        if self._deaths_since_row >= self._policy.fruitless_deaths:
+            raise EngineDied(
+                model=death.model,
+                reason=f"{self._deaths_since_row} times in a row without finishing a row: {death.reason}",
+            )
 
     def _start_again(self) -> None:
         attempt = 0

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
 import click
-from rich.console import Console
 
 from api.cli.exits import Exit
-from api.cli.view import View, emit, progress_facts, summary
+from api.cli.view import View
 from infra.bootstrap import Home
 from infra.engines.process import EngineProcess
 from infra.engines.spec import EngineSpec
@@ -24,7 +22,7 @@ from jobs.ending import PauseRule, open_tasks
 from jobs.errors import NightmillError
 from jobs.model import Job, JobState, Model, Outcome
 from jobs.ports.engine import EngineInfo
-from workers.main import open_mill, owned, tidy
+from workers.main import open_mill, owned, plan_first, plans_of, tidy
 from workers.mill import Mill, Snapshot, pause_for
 
 LOOK_S = 0.1
@@ -87,22 +85,28 @@ def pause_rule(home: Home, job: Job, *, resumed: bool) -> PauseRule:
     )
 
 
-def drive(home: Home, job: Job, engine: EngineProcess, view: View, *, pause: PauseRule, as_json: bool) -> Exit:
-    """Run a job that this process may own; prints its end and gives the exit code."""
+def drive(home: Home, job: Job, engine: EngineProcess, view: View, *, pause: PauseRule) -> Exit:
+    """Run a job that this process may own; prints its end and gives the exit code.
+
+    What cannot go on (no engine, no disk) leaves the job paused with the reason.
+    """
     stops = Stops(engine)
     with owned(home, job.id) as owner, stops.listening():
         tidy(home)
+        if job.state is JobState.PAUSED:
+            job = _set_running(home, job)
+        plans = plans_of(home)
         try:
-            info = _start(engine, view, stops)
+            info = _start(engine, view, stops, lambda: plan_first(home, plans, job.id))
             if info is None:
-                job = pause_for(home.store, job.id, "stopped before its engine had started")
-                return _tell(job, None, 0.0, as_json=as_json)
-            if job.state is JobState.PAUSED:
-                job = _set_running(home, job)
-            mill = open_mill(home, job, owner, engine, info, pause)
-            return _watch(home, mill, view, stops, as_json=as_json)
+                return _end(view, pause_for(home.store, job.id, "stopped before its engine had started"), None, 0.0)
+            return _watch(home, open_mill(home, job, owner, engine, info, pause, plans), view, stops)
+        except NightmillError as error:
+            pause_for(home.store, job.id, error.sentence)
+            raise
         finally:
             view.close()
+            plans.close()
             engine.stop()
 
 
@@ -110,7 +114,9 @@ def _set_running(home: Home, job: Job) -> Job:
     return home.store.set_state(job.id, expect=frozenset({JobState.PAUSED}), to=JobState.RUNNING)
 
 
-def _start(engine: EngineProcess, view: View, stops: Stops) -> EngineInfo | None:
+def _start(
+    engine: EngineProcess, view: View, stops: Stops, meanwhile: Callable[[], None]
+) -> EngineInfo | None:
     if engine.spec.backend == "fake":
         click.secho(FAKE, err=True, fg="red", bold=True)
     view.note(f"Starting the engine of {engine.spec.model} (log: {engine.spec.log_path}) …")
@@ -119,6 +125,7 @@ def _start(engine: EngineProcess, view: View, stops: Stops) -> EngineInfo | None
     while (info := engine.ready(LOOK_S)) is None:
         if stops.asked.is_set():
             return None
+        meanwhile()
     view.note(
         f"{info.engine} {info.version} is ready after {time.monotonic() - began:.0f} s "
         f"(context {info.max_model_len:,} tokens, {info.max_num_seqs} rows at once)"
@@ -126,7 +133,7 @@ def _start(engine: EngineProcess, view: View, stops: Stops) -> EngineInfo | None
     return info
 
 
-def _watch(home: Home, mill: Mill, view: View, stops: Stops, *, as_json: bool) -> Exit:
+def _watch(home: Home, mill: Mill, view: View, stops: Stops) -> Exit:
     began = time.monotonic()
     mill.start()
     drained = False
@@ -135,32 +142,21 @@ def _watch(home: Home, mill: Mill, view: View, stops: Stops, *, as_json: bool) -
             view.update(mill.snapshot())
             if stops.asked.is_set() and not drained:
                 drained = True
-                view.note(
-                    "Stopping: rows in the engine may finish, then all finished rows are committed. Ctrl-C again stops at once."
-                )
+                view.note(STOPPING)
                 mill.drain("interrupted")
-        seconds = time.monotonic() - began
-    except NightmillError as error:
-        pause_for(home.store, mill.job_id, error.sentence)
-        raise
     finally:
+        seconds = time.monotonic() - began
         snapshot = mill.snapshot()
         if drained:
             pause_for(home.store, mill.job_id, "stopped by a signal")
         job = mill.close()
-        view.close()
-    return _tell(job, snapshot, seconds, as_json=as_json)
+    return _end(view, job, snapshot, seconds)
 
 
-def _tell(job: Job, snapshot: Snapshot | None, seconds: float, *, as_json: bool) -> Exit:
+def _end(view: View, job: Job, snapshot: Snapshot | None, seconds: float) -> Exit:
+    view.close()
     code = exit_of(job)
-    if as_json:
-        facts = progress_facts(snapshot.evolve(job=job)) if snapshot else {}
-        emit({"event": "end", **facts, "exit_code": int(code), "seconds": round(seconds, 3)})
-        return code
-    summary(Console(file=sys.stderr), job, snapshot, seconds)
-    if job.state is JobState.PAUSED:
-        print(f"Go on with: nightmill resume {job.id}", file=sys.stderr)
+    view.end(job, snapshot, seconds, code)
     return code
 
 

@@ -83,16 +83,14 @@ def _print_status(job: Job, facts: dict[str, Any]) -> None:
 
     from api.cli.view import summary
 
-    console = Console()
-    summary(console, job, None, 0.0)
+    summary(Console(), job, None, 0.0)
     tasks = ", ".join(f"{n:,} {state}" for state, n in facts["tasks"].items() if n)
-    console.print(f"tasks         {tasks or 'none planned yet'}", highlight=False)
-    if job.state.terminal:
+    click.echo(f"{'tasks':<13} {tasks or 'none planned yet'}")
+    if job.state.terminal or job.state is JobState.PAUSED:
         return
-    if facts["process"] is not None:
-        console.print(f"process       {facts['process']} runs it", highlight=False)
-    else:
-        console.print(f"process       none; go on with: nightmill resume {job.id}", highlight=False)
+    runner = facts["process"]
+    text = f"{runner} runs it" if runner is not None else f"none; go on with: nightmill resume {job.id}"
+    click.echo(f"{'process':<13} {text}")
 
 
 @click.command()
@@ -135,6 +133,11 @@ def wait(app: AppContext, *, job_text: str, timeout: float | None, as_json: bool
 def pause(app: AppContext, *, job_text: str, as_json: bool) -> None:
     """Pause a running job: finished rows are committed, its process ends, `nightmill resume` goes on."""
     job = app.home.store.find_job(job_text)
+    if job.state is JobState.PAUSED:
+        _tell(job, "paused already", as_json=as_json)
+        return
+    if job.state not in _RUNNING:
+        raise WrongState(job=job.id, state=job.state, action="pause", needed="running")
     job = app.home.store.set_state(job.id, expect=_RUNNING, to=JobState.PAUSED, reason="paused by nightmill pause")
     _tell(job, "pausing; finished rows are kept", as_json=as_json)
 
@@ -158,7 +161,7 @@ def cancel(app: AppContext, *, job_text: str, as_json: bool) -> None:
         job = home.store.set_state(job.id, expect=_OPEN, to=JobState.CANCELLING, reason="cancelled by nightmill cancel")
     try:
         job = end_without_engine(home, job)
-        _tell(job, f"cancelled; results: {job.folder}", as_json=as_json)
+        _tell(job, f"{job.state}; results: {job.folder}", as_json=as_json)
     except JobOwned as taken:
         _tell(job, f"cancelling; process {taken.pid} ends it", as_json=as_json)
 

@@ -13,11 +13,18 @@ from api.cli.output import print_json, table
 
 _SHOWN = ("row", "custom_id", "outcome", "output", "error_message", "output_tokens")
 _CELL = 96
+_HEAD = 10
 
 
 @click.command()
 @click.argument("job_text", metavar="JOB")
-@click.option("--head", type=click.IntRange(min=1), help="Show the first N rows that are committed.")
+@click.option(
+    "--head",
+    type=click.IntRange(min=1),
+    is_flag=False,
+    flag_value=_HEAD,
+    help=f"Show the first N rows that are committed; {_HEAD} without a number.",
+)
 @click.option("--outcome", "outcomes", help="Only rows with these outcomes, by commas.")
 @click.option("--jsonl", is_flag=True, help="Stream all rows as OpenAI batch output and error lines.")
 @click.option(
@@ -43,7 +50,7 @@ def results(
             sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()
         return
-    rows = list(home.results.rows(job, family=family, outcomes=wanted, limit=head or 10))
+    rows = list(home.results.rows(job, family=family, outcomes=wanted, limit=head or _HEAD))
     if as_json:
         print_json(rows)
         return

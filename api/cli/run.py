@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
@@ -32,7 +31,7 @@ def run(app: AppContext, /, *, dry_run: bool, quiet: bool, as_json: bool, **opti
     if dry_run:
         return _quote(app, options, as_json=as_json)
     from api.cli.driving import drive, engine_for, pause_rule
-    from api.cli.view import view_for
+    from api.cli.view import tell_id, view_for
     from jobs.submit import check, submit
 
     home = app.home
@@ -49,8 +48,8 @@ def run(app: AppContext, /, *, dry_run: bool, quiet: bool, as_json: bool, **opti
         job = submit(checked, intake=home.intake, store=home.store, ids=home.ids)
         view.note(f"Job {job.id}: {job.total_rows:,} rows of {request.input}")
         if not as_json:
-            print(job.id, flush=True)
-        return drive(home, job, engine, view, pause=pause_rule(home, job, resumed=False), as_json=as_json)
+            tell_id(job.id)
+        return drive(home, job, engine, view, pause=pause_rule(home, job, resumed=False))
     finally:
         view.close()
         engine.stop()
@@ -126,7 +125,7 @@ def retry(
 
 def _go_on(app: AppContext, job: Job, extra_args: dict[str, Any], *, resumed: bool, quiet: bool, as_json: bool) -> int:
     from api.cli.driving import drive, engine_for, pause_rule
-    from api.cli.view import emit, job_facts, view_for
+    from api.cli.view import emit, job_facts, tell_id, view_for
     from workers.main import end_without_engine
 
     home = app.home
@@ -143,6 +142,6 @@ def _go_on(app: AppContext, job: Job, extra_args: dict[str, Any], *, resumed: bo
     view = view_for(quiet=quiet, as_json=as_json)
     view.note(f"Job {job.id}: {job.usage.rows:,} of {job.total_rows:,} rows are committed")
     if not as_json:
-        print(job.id, file=sys.stdout, flush=True)
+        tell_id(job.id)
     engine = engine_for(home, model, {**job.spec.engine_args, **extra_args})
-    return drive(home, job, engine, view, pause=rule, as_json=as_json)
+    return drive(home, job, engine, view, pause=rule)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 import orjson
@@ -21,13 +23,17 @@ PLAIN_EVERY_S = 5.0
 
 
 class View(Protocol):
-    """`note` for a sentence, `update` often, `close` before anything else is printed."""
+    """`note` for a sentence, `update` often, `close` before anything else is printed, `end` last."""
 
     def note(self, text: str) -> None: ...
 
     def update(self, snapshot: Snapshot) -> None: ...
 
     def close(self) -> None: ...
+
+    def end(self, job: Job, snapshot: Snapshot | None, seconds: float, exit_code: int) -> None:
+        """How the job stands now. seconds: of generating, in this process."""
+        ...
 
 
 def view_for(*, quiet: bool, as_json: bool) -> View:
@@ -52,6 +58,9 @@ class QuietView:
     def close(self) -> None:
         pass
 
+    def end(self, job: Job, snapshot: Snapshot | None, seconds: float, exit_code: int) -> None:
+        pass
+
 
 class JsonView(QuietView):
     """One JSON object a line on stdout: progress every few seconds."""
@@ -63,6 +72,10 @@ class JsonView(QuietView):
         if time.monotonic() - self._last_s >= PLAIN_EVERY_S:
             self._last_s = time.monotonic()
             emit({"event": "progress", **progress_facts(snapshot)})
+
+    def end(self, job: Job, snapshot: Snapshot | None, seconds: float, exit_code: int) -> None:
+        facts = progress_facts(snapshot.evolve(job=job)) if snapshot else job_facts(job)
+        emit({"event": "end", **facts, "exit_code": int(exit_code), "seconds": round(seconds, 3)})
 
 
 class PlainView(QuietView):
@@ -79,6 +92,9 @@ class PlainView(QuietView):
             self._last_s = time.monotonic()
             self.note(one_line(snapshot))
 
+    def end(self, job: Job, snapshot: Snapshot | None, seconds: float, exit_code: int) -> None:  # noqa: ARG002 - the port's
+        summary(Console(file=sys.stderr), job, snapshot, seconds)
+
 
 class LiveView:
     """A panel that is drawn over itself."""
@@ -86,6 +102,7 @@ class LiveView:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live: Live | None = None
+        self._quiet_keys: Callable[[], None] = _nothing
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=None),
@@ -99,6 +116,7 @@ class LiveView:
 
     def update(self, snapshot: Snapshot) -> None:
         if self._live is None:
+            self._quiet_keys = _no_control_echo()
             self._live = Live(console=self._console, refresh_per_second=8, transient=True)
             self._live.start()
             self._bars["generated"] = self._bar.add_task("generated", total=snapshot.job.total_rows)
@@ -112,6 +130,29 @@ class LiveView:
         if self._live is not None:
             self._live.stop()
             self._live = None
+            self._quiet_keys()
+
+    def end(self, job: Job, snapshot: Snapshot | None, seconds: float, exit_code: int) -> None:  # noqa: ARG002 - the port's
+        summary(self._console, job, snapshot, seconds)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _no_control_echo() -> Callable[[], None]:
+    """Keep the terminal from writing "^C" into the panel; returns what undoes it."""
+    try:
+        import termios
+
+        terminal = sys.stdin.fileno()
+        before = termios.tcgetattr(terminal)
+    except (ImportError, OSError, ValueError, termios.error):
+        return _nothing
+    quiet = [*before]
+    quiet[3] = int(quiet[3]) & ~termios.ECHOCTL
+    termios.tcsetattr(terminal, termios.TCSANOW, quiet)
+    return partial(termios.tcsetattr, terminal, termios.TCSANOW, before)
 
 
 def _title(snapshot: Snapshot) -> str:
@@ -190,6 +231,12 @@ def job_facts(job: Job) -> dict[str, Any]:
     }
 
 
+def tell_id(job_id: str) -> None:
+    """The job's id on stdout, for scripts; a person at a terminal has it from the view."""
+    if not sys.stdout.isatty():
+        print(job_id, flush=True)
+
+
 def emit(facts: dict[str, Any]) -> None:
     """One JSON line on stdout."""
     sys.stdout.write(orjson.dumps(facts).decode() + "\n")
@@ -219,28 +266,26 @@ def duration_text(seconds: float | None) -> str:
 
 
 def summary(console: Console, job: Job, snapshot: Snapshot | None, seconds: float) -> None:
-    """What a finished or paused run ends with."""
+    """What a finished or paused run ends with; `status` shows the same."""
+    for name, value in _summary_lines(job, snapshot, seconds):
+        console.print(f"{name:<13} {value}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _summary_lines(job: Job, snapshot: Snapshot | None, seconds: float) -> Iterator[tuple[str, str]]:
     usage = job.usage
-    table = Table.grid(padding=(0, 3))
-    table.add_row("job", f"{job.id}  ({_state_text(job)})")
-    table.add_row("rows", f"{usage.rows:,} of {job.total_rows:,}: {outcome_text(usage) or 'none'}")
-    table.add_row(
-        "tokens",
-        f"{usage.input_tokens:,} uncached input · {usage.cached_tokens:,} cached input "
-        f"· {usage.output_tokens:,} output",
-    )
-    table.add_row("prefix cache", f"{cached_share(usage):.1%} of input tokens")
+    yield "job", f"{job.id}  ({_state_text(job)})"
+    yield "rows", f"{usage.rows:,} of {job.total_rows:,}: {outcome_text(usage) or 'none'}"
+    inputs = f"{usage.input_tokens:,} uncached input · {usage.cached_tokens:,} cached input"
+    yield "tokens", f"{inputs} · {usage.output_tokens:,} output"
+    yield "prefix cache", f"{cached_share(usage):.1%} of input tokens"
     if snapshot is not None and snapshot.generated_rows and seconds > 0:
-        made = snapshot.generated
-        table.add_row(
-            "speed",
-            f"{snapshot.generated_rows / seconds:,.1f} rows/s · {made.output_tokens / seconds:,.0f} output tokens/s "
-            f"({duration_text(seconds)} of generating)",
-        )
+        rows, tokens = snapshot.generated_rows / seconds, snapshot.generated.output_tokens / seconds
+        yield "speed", f"{rows:,.1f} rows/s · {tokens:,.0f} output tokens/s ({duration_text(seconds)} of generating)"
     mark = "  (example price)" if job.price.example else ""
-    table.add_row("cost", f"{show(job.amount_pico, job.price.currency)}{mark}")
-    table.add_row("results", job.folder if job.state.terminal else f"{job.folder} (published when the job ends)")
-    console.print(table, highlight=False, soft_wrap=True)
+    yield "cost", f"{show(job.amount_pico, job.price.currency)}{mark}"
+    yield "results", job.folder if job.state.terminal else f"{job.folder} (published when the job ends)"
+    if job.state is JobState.PAUSED:
+        yield "go on with", f"nightmill resume {job.id}"
 
 
 def _state_text(job: Job) -> str:

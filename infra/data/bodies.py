@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import orjson
 
-from infra.engines.sampling import KNOWN, BadSampling, read_sampling
+from infra.data.guided import check_output_schema
+from infra.engines.sampling import BadSampling, read_sampling
+from jobs.errors import BadSchema
 from jobs.ports.engine import Message
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
@@ -34,7 +37,7 @@ def read_body(body: Any, model: str | None) -> Body:
     if not isinstance(body, dict):
         msg = "`body` must be an object"
         raise BadBody(msg)
-    unknown = sorted(name for name in body if name not in _OWN and name not in KNOWN)
+    unknown = sorted(name for name in body if name not in _OWN and not _is_sampling(name))
     if unknown:
         msg = f"the body field{'s' * (len(unknown) > 1)} {', '.join(unknown)} cannot be used here; remove it"
         raise BadBody(msg)
@@ -47,6 +50,16 @@ def read_body(body: Any, model: str | None) -> Body:
     return Body(
         messages=read_messages(body.get("messages")), sampling=sampling, schema=_schema(body.get("response_format"))
     )
+
+
+@lru_cache(maxsize=1024)
+def _is_sampling(name: str) -> bool:
+    """Whether an engine would know the parameter; null stands for "not given" and is not checked further."""
+    try:
+        read_sampling(orjson.dumps({name: None}).decode())
+    except BadSampling:
+        return False
+    return True
 
 
 def _check_model(found: Any, model: str | None) -> None:
@@ -108,6 +121,16 @@ def _content(content: Any, number: int) -> str:
     return "\n".join(texts)  # as vLLM joins them
 
 
+@lru_cache(maxsize=1024)
+def _schema_fault(schema: str) -> str | None:
+    """What is wrong with it; most requests of a file have the same few."""
+    try:
+        check_output_schema(schema)
+    except BadSchema as error:
+        return str(error.data["reason"])
+    return None
+
+
 def _schema(response_format: Any) -> str | None:
     if response_format is None:
         return None
@@ -118,6 +141,11 @@ def _schema(response_format: Any) -> str | None:
         return '{"type":"object"}'
     inner = response_format.get("json_schema") if kind == "json_schema" else None
     if isinstance(inner, dict) and isinstance(inner.get("schema"), dict):
-        return orjson.dumps(inner["schema"], option=SORTED).decode()
+        schema = orjson.dumps(inner["schema"], option=SORTED).decode()
+        fault = _schema_fault(schema)
+        if fault is None:
+            return schema
+        msg = f"the schema of `response_format` cannot be used: {fault}"
+        raise BadBody(msg)
     msg = "`response_format` must be of type text, json_object or json_schema with a schema"
     raise BadBody(msg)

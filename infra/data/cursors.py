@@ -77,7 +77,7 @@ class ParquetCursor(_Forward):
         return iter(self._file.iter_batches(self._rows, [group], self._columns, use_threads=False))
 
     def close(self) -> None:
-        self._file.close(force=True)
+        self._file.close()
 
 
 class LineCursor(_Forward):

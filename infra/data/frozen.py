@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from jobs.model import InputFile, Job
 from jobs.ports.objects import Objects
 
 _KEPT_JOBS = 64
+_PLAIN_NAME = re.compile(r"(?!x-)[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,7 @@ class JobFolder:
 
     @property
     def uri(self) -> str:
-        return f"{self.home.rstrip('/')}/tenants/{self.tenant}/jobs/{self.job}"
+        return f"{self.home.rstrip('/')}/tenants/{_folder_name(self.tenant)}/jobs/{self.job}"
 
     @property
     def input_schema(self) -> str:
@@ -47,8 +49,20 @@ class JobFolder:
         return f"{self.uri}/select.parquet"
 
     @property
+    def layout(self) -> str:
+        """Where the segments end."""
+        return f"{self.uri}/layout.json"
+
+    @property
     def staged(self) -> str:
         return f"{self.uri}/staged"
+
+
+def _folder_name(tenant: str) -> str:
+    """A tenant's name as one folder that no other tenant has, whatever is in the name (".." or a slash)."""
+    if _PLAIN_NAME.fullmatch(tenant):
+        return tenant
+    return "x-" + hashlib.blake2b(tenant.encode(), digest_size=16).hexdigest()
 
 
 def freeze(objects: Objects, folder: JobFolder, *, inputs: pa.Schema, output: pa.Schema) -> None:

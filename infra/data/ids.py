@@ -12,6 +12,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from infra.data.parquet import disk_errors
 from infra.data.values import is_text
 from jobs.errors import BadInput
 
@@ -106,6 +107,10 @@ class _Buckets:
         self._writers = [pa.ipc.new_stream(pa.OSFile(str(path), "wb"), _SCHEMA) for path in self._paths]
 
     def add(self, table: pa.Table) -> None:
+        with disk_errors(self._folder.name):
+            self._spread(table)
+
+    def _spread(self, table: pa.Table) -> None:
         count = len(self._paths)
         for batch in table.to_batches(max_chunksize=1 << 18):
             numbers = pa.array([zlib.crc32(text.encode()) % count for text in batch["id"].to_pylist()], pa.int32())

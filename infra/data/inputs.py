@@ -119,6 +119,8 @@ def _format(objects: Objects, facts: ObjectFacts) -> Format:
             return kind
     with objects.open(facts.uri) as file:
         head = file.read(64)
+    if not head:
+        raise BadInput(source=facts.uri, reason="the file is empty")
     if head[:4] == MAGIC:
         return "parquet"
     if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":
@@ -217,12 +219,18 @@ def check_ids(objects: Objects, inputs: Inputs, column: str, *, scratch: Path) -
     if id_texts(pa.array([], kind)) is None:
         raise BadInput(source=inputs.source, reason=f"column {column!r} is {kind}; ids are whole numbers or text")
     what = f"column {column!r}"
-    with IdCheck(
-        source=inputs.source, what=what, place=lambda row: f"row {row}", expected=inputs.rows, scratch=scratch
-    ) as check:
+    place = partial(_place_of, inputs.files)
+    with IdCheck(source=inputs.source, what=what, place=place, expected=inputs.rows, scratch=scratch) as check:
         for file in inputs.files:
             _check_file(objects, file, column, check)
         check.finish()
+
+
+def _place_of(files: Sequence[InputFile], row: int) -> str:
+    if len(files) == 1:
+        return f"row {row}"
+    file = next(file for file in reversed(files) if file.first_row <= row)
+    return f"row {row - file.first_row} of {file.uri}"
 
 
 def _check_file(objects: Objects, file: InputFile, column: str, check: IdCheck) -> None:

@@ -15,13 +15,13 @@ from infra.data.frozen import FrozenJob, JobFolder, freeze, max_tokens
 from infra.data.guided import check_output_schema
 from infra.data.index import InputIndex
 from infra.data.inputs import Inputs, check_ids, resolve, verify_unchanged
-from infra.data.publish import check_output_folder
+from infra.data.publish import check_output_folder, check_writable
 from infra.data.read import RowReader, Rows
 from infra.data.render import PromptTemplate, compile_prompt
 from infra.data.schema import kept_columns, output_schema
 from infra.data.template_file import read_template
 from infra.data.universe import total_rows
-from infra.data.vary import vary_columns
+from infra.data.vary import check_vary, vary_columns
 from infra.engines.sampling import BadSampling, read_sampling
 from jobs.errors import BadInput, BadTemplate, ModelChanged
 from jobs.model import InputFile, Job, JobSpec, JobState, Model, Price, Priority
@@ -73,7 +73,11 @@ class DataIntake:
         )
 
     def freeze(self, job: Job, examined: Examined) -> None:
-        """Write what is frozen beside the record; before the record, so that a record always finds it."""
+        """Write what is frozen beside the record; before the record, so that a record always finds it.
+
+        Raises OutputUnwritable where the results could not be written: better now than after the first rows.
+        """
+        check_writable(self._objects, job.spec.output, job.id)
         inputs, output = examined.schemas
         freeze(self._objects, self._folder(job), inputs=inputs, output=output)
 
@@ -132,6 +136,7 @@ class DataIntake:
 
 def _spec(request: SubmitRequest, model: Model, inputs: Inputs, sampling: str) -> JobSpec:
     messages, text = _prompt_of(request, model, inputs)
+    check_vary(request.vary)
     kept = kept_columns(inputs.schema, request.vary, request.keep) if inputs.format == "parquet" else ()
     spec = JobSpec(
         model=model.name,

@@ -18,7 +18,7 @@ from jobs.model import Part
 from jobs.ports.objects import Objects
 
 BUCKET_ROWS = 262_144
-BUCKET_BYTES = 96 << 20
+BUCKET_BYTES = 64 << 20
 """In memory, as decoded; a file has far fewer bytes where values repeat."""
 ROW_GROUP_ROWS = 65_536
 _BINS = 4096
@@ -43,7 +43,7 @@ def restore_order(objects: Objects, folder: str, parts: Sequence[Part], schema: 
     """Write `part-NNNNN.parquet` bucket by bucket."""
     for number, bucket in enumerate(buckets(objects, parts)):
         inside = [part for part in parts if part.first_row < bucket.stop and part.last_row >= bucket.first]
-        table = pa.concat_tables([_read(objects, part, bucket) for part in inside]).cast(schema)
+        table = pa.concat_tables([_read(objects, part, bucket) for part in inside]).cast(schema).combine_chunks()
         name = f"part-{number:05d}.parquet"
         size, checksum = _write(objects, f"{folder}/{name}", table)
         span = pc.min_max(table["row"]).as_py()

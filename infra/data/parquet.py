@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.errors import BadInput
+from jobs.errors import BadInput, StorageFull, Unavailable
 from jobs.model import InputFile
 from jobs.ports.objects import ObjectFacts, Objects
 
@@ -23,7 +27,14 @@ def batch_rows(file: InputFile) -> int:
     return max(16, min(16_384, BATCH_BYTES // max(1, row_bytes)))
 
 
-def open_parquet(objects: Objects, uri: str, *, columns: int = 1) -> pq.ParquetFile:
+class OwnedFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
+    """Closes what it reads from: pyarrow leaves a file object that it was given open."""
+
+    def close(self, force: bool = True) -> None:  # noqa: FBT001, FBT002 - pyarrow's own signature
+        super().close(force)
+
+
+def open_parquet(objects: Objects, uri: str, *, columns: int = 1) -> OwnedFile:
     """A reader that decodes as it goes. columns: how many will be read at once, since each has a buffer of its own.
 
     Raises BadInput if it is not Parquet, NotFound if it is not there.
@@ -31,10 +42,12 @@ def open_parquet(objects: Objects, uri: str, *, columns: int = 1) -> pq.ParquetF
     source = objects.open(uri)
     buffer = max(16 << 10, min(BUFFER_BYTES, _BUFFERS_BYTES // max(1, columns)))
     try:
-        return pq.ParquetFile(source, pre_buffer=False, buffer_size=buffer)
+        return OwnedFile(source, pre_buffer=False, buffer_size=buffer)
     except (pa.ArrowException, OSError, ValueError) as error:
-        reason = _why_not(objects, uri, str(error))
         source.close()
+        if isinstance(error, OSError) and error.errno is not None:
+            raise Unavailable(reason=f"{uri} cannot be read: {error}") from error
+        reason = _why_not(objects, uri, str(error))
         raise BadInput(source=uri, reason=reason) from error
 
 
@@ -85,6 +98,24 @@ def write_table(table: pa.Table, *, row_group_rows: int | None = None, level: in
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]  # pyarrow has no types
 
 
-def writer(path: str, schema: pa.Schema, *, level: int = 1) -> pq.ParquetWriter:
-    """A writer for a file too large to be made in memory."""
-    return pq.ParquetWriter(path, schema, compression=_COMPRESSION, compression_level=level)
+@contextmanager
+def disk_errors(where: str) -> Iterator[None]:
+    """Arrow reads and writes local files by itself: what the disk says of it, in our terms."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise StorageFull(where=where) from error
+        if error.errno is not None:
+            raise Unavailable(reason=f"{where} cannot be read or written: {error}") from error
+        raise
+
+
+@contextmanager
+def writer(path: str, schema: pa.Schema, *, level: int = 1) -> Iterator[pq.ParquetWriter]:
+    """A writer for a file too large to be made in memory. Raises StorageFull."""
+    with (
+        disk_errors(path),
+        pq.ParquetWriter(path, schema, compression=_COMPRESSION, compression_level=level) as out,
+    ):
+        yield out

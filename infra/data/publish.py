@@ -10,12 +10,18 @@ from collections.abc import Iterable
 from infra.data.frozen import FrozenJobs
 from infra.data.manifest import PublishedPart, manifest_uri, read_manifest, write_manifest
 from infra.data.order import in_order, restore_order
-from jobs.errors import NightmillError, OutputTaken
+from jobs.errors import NightmillError, OutputTaken, Refused
 from jobs.model import Job, Part
 from jobs.ports.objects import Objects
 from jobs.ports.planning import Final
 
 SUCCESS = "_SUCCESS"
+
+
+class OutputUnwritable(Refused):
+    """The output folder {folder} cannot be written: {reason}."""
+
+    code = "output_unwritable"
 
 
 class FolderPublisher:
@@ -38,6 +44,7 @@ class FolderPublisher:
         else:
             published = [self._publish_one(job, number, part) for number, part in enumerate(ordered)]
         self._remove_others(job, {part.name for part in published})
+        self._objects.sync(job.folder)  # before a manifest names them
         return write_manifest(self._objects, job, schema, published, final)
 
     def _remove_others(self, job: Job, names: set[str]) -> None:
@@ -67,7 +74,7 @@ class FolderPublisher:
 
     def _remove(self, folder: str) -> None:
         """What lands here later belongs to a dead lease; readers ignore it."""
-        for facts in list(self._objects.list(folder)):
+        for facts in list(self._objects.list(folder, unfinished=True)):
             self._objects.delete(facts.uri)
 
 
@@ -84,6 +91,18 @@ def check_output_folder(objects: Objects, output: str, job_id: str | None = None
         _refuse_finished(objects, mine)
         for facts in objects.list(f"{mine}/"):
             raise OutputTaken(folder=mine, holder=f"another file ({facts.uri})")
+
+
+def check_writable(objects: Objects, output: str, job_id: str) -> None:
+    """Put something small into the folder and take it away again. Raises OutputUnwritable, Unavailable."""
+    probe = f"{output.rstrip('/')}/.{job_id}"
+    try:
+        objects.put_if_absent(probe, b"")
+        objects.delete(probe)
+    except Refused as error:
+        raise OutputUnwritable(
+            folder=output, reason=str(error.data.get("reason", error)).rpartition(": ")[2]
+        ) from error
 
 
 def _refuse_finished(objects: Objects, folder: str) -> None:

@@ -134,8 +134,8 @@ class RowReader:
                     for batch in self._carefully(file, names, group, at, stop):
                         yield Chunk(first + at - start, align(batch, names, schema), None)
                         at += batch.num_rows
-                self._broken[file.uri, file.stamp, group] = (at, reason)
-                broken = (at, reason)
+                if at < stop:  # else these rows were only in one batch with the damage
+                    broken = self._broken[file.uri, file.stamp, group] = (at, reason)
         if at < stop:
             assert broken is not None
             why = f"{file.uri}, row group {group}: {broken[1]}"

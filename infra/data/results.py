@@ -14,6 +14,7 @@ from infra.data.manifest import read_manifest
 from infra.data.openai_lines import line_of
 from infra.data.parquet import open_parquet
 from infra.data.universe import save_rows
+from infra.data.values import python_values
 from jobs.errors import NotFound
 from jobs.model import Job, Part
 from jobs.ports.objects import Objects
@@ -32,6 +33,13 @@ _LINE_COLUMNS = (
     "output_tokens",
 )
 _ANSWERED = frozenset({"ok", "truncated", "refused"})
+
+
+def _plain_rows(batch: pa.RecordBatch) -> Iterator[Mapping[str, Any]]:
+    """A value that Python cannot hold (the year 12000) is None here; the Parquet file has it."""
+    columns = [python_values(column, {}) for column in batch.columns]
+    for values in zip(*columns, strict=True):
+        yield dict(zip(batch.schema.names, values, strict=True))
 
 
 class Results:
@@ -61,7 +69,7 @@ class Results:
     ) -> Iterator[Mapping[str, Any]]:
         """Rows as plain values, as many as `limit`. While the job runs: those that are committed."""
         batches = self.batches(job, parts=parts, family=family, outcomes=outcomes)
-        return islice(chain.from_iterable(batch.to_pylist() for batch in batches), limit)
+        return islice(chain.from_iterable(map(_plain_rows, batches)), limit)
 
     def jsonl(
         self,

@@ -52,7 +52,7 @@ class Planner:
     ) -> PlannedSegment:
         """The tasks of one segment. Staged files are written before it returns."""
         frozen = self._jobs.of(job, files)
-        found = self._layout(job, files)
+        found = self._layout(frozen, files)
         ranges = found.rows(segment)
         cutter = _Cutter(job, segment, self._policy, found.universe.size, rows_per_s)
         if ending:
@@ -60,13 +60,16 @@ class Planner:
         else:
             for part in self._blocks(frozen, found, ranges):
                 self._plan_block(frozen, part, cutter)
+        # Planning takes much memory for a short time; the allocator would keep most of it.
+        pa.default_memory_pool().release_unused()
         return PlannedSegment(tasks=tuple(cutter.tasks), last=segment == found.segments - 1)
 
-    def _layout(self, job: Job, files: Sequence[InputFile]) -> Layout:
+    def _layout(self, frozen: FrozenJob, files: Sequence[InputFile]) -> Layout:
+        job = frozen.job
         with self._lock:
             if job.id not in self._layouts:
                 self._layouts.pop(next(iter(self._layouts)), None) if len(self._layouts) > 16 else None
-                self._layouts[job.id] = layout(self._objects, job.spec, files, self._policy)
+                self._layouts[job.id] = layout(self._objects, frozen.folder.layout, job.spec, files, self._policy)
             return self._layouts[job.id]
 
     def _blocks(self, frozen: FrozenJob, found: Layout, ranges: Ranges) -> Iterator[Ranges]:
@@ -84,7 +87,9 @@ class Planner:
         if known is None:
             first = found.universe.ranges(0, min(_PROBED_ROWS, found.universe.size))
             probe = self._read(frozen, first, frozen.needed, None)
-            known = sum(column.nbytes for column in probe.columns.values()) // probe.size + 16
+            known = sum(column.nbytes for column in probe.columns.values()) // max(1, probe.size) + 16
+            if frozen.template is None:
+                known *= 2  # a request is there twice: as it came, and as the text to order it by
             with self._lock:
                 self._decoded[frozen.job.id] = known
         return known
@@ -113,7 +118,7 @@ class Planner:
                 return
         sizes = _sizes(estimated.tokens.take(weighed.order), row_bytes)
         stops = cutter.stops(sizes, weighed.borders)
-        uri = staged_uri(frozen.folder.staged, cutter.segment, len(cutter.tasks), stops)
+        uri = staged_uri(frozen.folder.staged, cutter.segment, ranges, stops)
         write_staged(self._objects, uri, rows, weighed.order, stops)
         cutter.stage(uri, stops, sizes, estimated.output_tokens)
 

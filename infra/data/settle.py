@@ -7,6 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import jsonschema_rs
@@ -42,26 +43,30 @@ class Hasher:
         return state.hexdigest()  # type: ignore[no-any-return]  # the state is hashlib's
 
 
-class Checker:
-    """Parses outputs and holds them against the job's schema."""
+@lru_cache(maxsize=256)
+def _validator_of(schema_text: str | None) -> jsonschema_rs.Validator | None:
+    return None if schema_text is None else validator(orjson.loads(schema_text))
 
-    def __init__(self, schema_text: str | None, columns: Sequence[TypedColumn]) -> None:
-        self._validator: jsonschema_rs.Validator | None = (
-            validator(orjson.loads(schema_text)) if schema_text is not None else None
-        )
+
+class Checker:
+    """Parses outputs and holds them against the schema of their profile."""
+
+    def __init__(self, profiles: Sequence[RequestProfile], columns: Sequence[TypedColumn]) -> None:
+        self._validators = [_validator_of(profile.schema) for profile in profiles]
         self._columns = columns
         self._values: list[list[Any]] = [[] for _ in columns]
 
-    def take(self, text: str | None) -> bool:
+    def take(self, text: str | None, profile: int = 0) -> bool:
         """Note the typed values of one row (null where it does not parse); whether it keeps to the schema."""
-        if self._validator is None:
+        checks = self._validators[profile]
+        if checks is None:
             return True
         parsed: Any = None
         fits = False
         if text is not None:
             try:
                 parsed = orjson.loads(text)
-                fits = self._validator.is_valid(parsed)
+                fits = checks.is_valid(parsed)
             except (orjson.JSONDecodeError, ValueError):
                 parsed = None
         for column, values in zip(self._columns, self._values, strict=True):
@@ -163,14 +168,17 @@ def settle(
             continue
         if (result is None or result.finish_reason == "abort") and unfinished is None:
             continue  # comes back in a child task
-        request = hasher.of(of[place] if of is not None else 0, prompt)
+        profile = of[place] if of is not None else 0
+        request = hasher.of(profile, prompt)
         if result is None:
             assert unfinished is not None
             checker.take(None)
             columns.add(place, unfinished, None, None, request)
             columns.spent(None, 0, 0, 0)
         else:
-            _settle_result(columns, place, result, request, checker, unfinished, embedding_size)
+            output: Any = result.text if result.finish_reason != "error" or result.text else None
+            fits = checker.take(output, profile)
+            _settle_result(columns, place, result, request, output, unfinished, embedding_size, fits=fits)
     return columns
 
 
@@ -185,14 +193,14 @@ def _settle_result(
     place: int,
     result: EngineResult,
     request: str,
-    checker: Checker,
+    output: Any,
     unfinished: Outcome | None,
     embedding_size: int | None,
+    *,
+    fits: bool,
 ) -> None:
     reason = result.finish_reason
     message = result.error_message
-    output: Any = result.text if reason != "error" or result.text else None
-    fits = checker.take(output)
     outcome, code = of_result(reason, result.error_code, fits_schema=fits, ending=unfinished)
     if embedding_size is not None:
         output = result.embedding

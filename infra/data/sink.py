@@ -44,7 +44,7 @@ class ParquetPartSink:
     ) -> Settled:
         table: RowTable = rows.table
         typed = typed_columns(job.spec.schema, job.spec.kept)
-        checker = Checker(job.spec.schema, typed)
+        checker = Checker(rows.profiles, typed)
         kind = table.frozen.output.field(OUTPUT).type
         size = kind.list_size if pa.types.is_fixed_size_list(kind) else None
         columns = settle(job, rows, results, checker, unfinished=unfinished, embedding_size=size)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from infra.data.parquet import BUFFER_BYTES, writer
+from infra.data.parquet import BUFFER_BYTES, disk_errors, writer
 from infra.data.read import Rows
 from jobs.errors import NotFound, StorageCorrupt
 from jobs.ports.objects import Objects
@@ -20,14 +20,14 @@ from jobs.ranges import Ranges, rows_of
 _PLACE = ("row", "input_row")
 
 
-def staged_uri(folder: str, segment: int, block: int, stops: Sequence[int]) -> str:
+def staged_uri(folder: str, segment: int, ranges: Ranges, stops: Sequence[int]) -> str:
     """A name that says what is in the file, so that a crash between writing and recording it does no harm.
 
     A second attempt may cut other tasks (the model's speed is known by then): it writes another file.
     """
-    content = f"{pa.__version__}:{','.join(map(str, stops))}"
-    digest = hashlib.blake2b(content.encode(), digest_size=6).hexdigest()
-    return f"{folder}/s{segment:05d}-{block:03d}-{digest}.parquet"
+    content = f"{pa.__version__}:{ranges[0].start}:{ranges[-1].stop}:{','.join(map(str, stops))}"
+    digest = hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+    return f"{folder}/s{segment:05d}-{digest}.parquet"
 
 
 def write_staged(objects: Objects, uri: str, rows: Rows, order: pa.Array, stops: Sequence[int]) -> None:
@@ -56,13 +56,15 @@ def write_staged(objects: Objects, uri: str, rows: Rows, order: pa.Array, stops:
 def read_staged(objects: Objects, uri: str, group: int, ranges: Ranges, needed: Sequence[str]) -> Rows:
     """A task's rows. Raises StorageCorrupt."""
     try:
-        with objects.open(uri) as source, pq.ParquetFile(source, pre_buffer=False, buffer_size=BUFFER_BYTES) as file:
+        with (
+            disk_errors(uri),
+            objects.open(uri) as source,
+            pq.ParquetFile(source, pre_buffer=False, buffer_size=BUFFER_BYTES) as file,
+        ):
             table = file.read_row_group(group, use_threads=False)
     except NotFound as error:
         raise StorageCorrupt(uri=uri, reason="it is gone") from error
     except (pa.ArrowException, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
         raise StorageCorrupt(uri=uri, reason=str(error)) from error
     table = _cut(table, ranges)
     columns: Mapping[str, pa.Array] = {

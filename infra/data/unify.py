@@ -27,7 +27,8 @@ class Unifier:
 
     def _add_column(self, uri: str, field: pa.Field) -> None:
         before = self._types.get(field.name)
-        merged = field.type if before is None else merge_types(before, field.type)
+        kind = workable_type(field.type)
+        merged = kind if before is None else merge_types(before, kind)
         if merged is None:
             raise BadInput(
                 source=uri,
@@ -41,6 +42,22 @@ class Unifier:
     def schema(self) -> pa.Schema:
         """The unified schema: every column may be null, no metadata."""
         return pa.schema([pa.field(name, kind) for name, kind in self._types.items()])
+
+
+def workable_type(kind: pa.DataType) -> pa.DataType:
+    """The same type without views: they are the same in Parquet, and Arrow can hardly compute with them."""
+    types = pa.types
+    if types.is_string_view(kind):
+        return pa.string()
+    if types.is_binary_view(kind):
+        return pa.binary()
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(workable_type(field.type)) for field in kind])
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(workable_type(kind.value_type)))
+    if types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(workable_type(kind.value_type)))
+    return kind
 
 
 def merge_types(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:

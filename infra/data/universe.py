@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from infra.data.parquet import write_table
+from jobs.errors import Exists
 from jobs.model import InputFile, JobSpec
 from jobs.plan import PlanPolicy, even_stops, sample_positions, segment_stops
 from jobs.ports.objects import Objects
@@ -76,20 +78,34 @@ class Layout:
         return minus(whole, self.sample) if self.sample else whole
 
 
-def layout(objects: Objects, spec: JobSpec, files: Sequence[InputFile], policy: PlanPolicy) -> Layout:
-    """Where a job's segments lie; the same whenever and wherever it is asked."""
+def layout(objects: Objects, uri: str, spec: JobSpec, files: Sequence[InputFile], policy: PlanPolicy) -> Layout:
+    """Where a job's segments lie. uri: where that is written down.
+
+    The first answer stays: segments that another setting or another release cuts differently would overlap those that
+    are planned already.
+    """
     rows = sum(file.rows for file in files)
     found = universe(objects, spec, rows)
     row_bytes = sum(sum(sizes_of(file)) for file in files) // max(1, rows)
     if found.selected is None:
         groups = (pair for file in files for pair in zip(file.row_groups, sizes_of(file), strict=True))
-        stops = segment_stops(groups, copies=spec.copies, rows=found.size, policy=policy)
+        cuts = segment_stops(groups, copies=spec.copies, rows=found.size, policy=policy)
     else:
-        stops = even_stops(found.size, row_bytes=row_bytes, policy=policy)
+        cuts = even_stops(found.size, row_bytes=row_bytes, policy=policy)
+    stops = _frozen_stops(objects, uri, cuts)
     if not spec.sample:
         return Layout(universe=found, sample=(), stops=stops)
     sample = found.at(sample_positions(found.size, spec.sample, spec.seed))
     return Layout(universe=found, sample=sample, stops=stops if spec.sample < found.size else ())
+
+
+def _frozen_stops(objects: Objects, uri: str, stops: Sequence[int]) -> Sequence[int]:
+    try:
+        objects.put_if_absent(uri, json.dumps({"version": 1, "stops": list(stops)}).encode())
+    except Exists:
+        found: list[int] = json.loads(objects.read(uri))["stops"]
+        return found
+    return stops
 
 
 def sizes_of(file: InputFile) -> Sequence[int]:

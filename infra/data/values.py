@@ -127,7 +127,10 @@ def _one(column: pa.Array, index: int, faults: dict[int, str]) -> Any:
 def text_values(column: pa.Array, faults: dict[int, str]) -> list[str]:
     """A column as the texts that `{{ column }}` shows."""
     if is_text(column.type):
-        filled: list[str] = (pc.fill_null(column, "") if column.null_count else column).to_pylist()
+        try:
+            filled: list[str] = (pc.fill_null(column, "") if column.null_count else column).to_pylist()
+        except UnicodeDecodeError:
+            return [_one(column, index, faults) or "" for index in range(len(column))]
         return filled
     if pa.types.is_integer(column.type):
         return text_values(column.cast(pa.string()), faults)

@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
-from itertools import product
+from collections.abc import Mapping, Sequence
+from itertools import pairwise, product
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.errors import BadInput
 from jobs.model import JobSpec
+
+
+def check_vary(vary: Mapping[str, Sequence[str]]) -> None:
+    """Ids of copies must differ, also from those of other rows' copies. Raises BadInput."""
+    for name, values in vary.items():
+        option = f"--vary {name}"
+        if not all(values):
+            raise BadInput(source=option, reason="a value is empty; write it as --vary lang=de,fr")
+        twice = [value for value, next_value in pairwise(sorted(values)) if value == next_value]
+        if twice:
+            raise BadInput(source=option, reason=f"the value {twice[0]!r} is given twice")
+    if any(":" in value for values in vary.values() for value in values):
+        _check_colons(vary)
+
+
+def _check_colons(vary: Mapping[str, Sequence[str]]) -> None:
+    """ "a" with ":x:y" would be "a:x" with ":y"."""
+    ends = _suffixes(vary)
+    for end in ends:
+        if sum(other.endswith(end) for other in ends) > 1:
+            reason = f"with colons in the values, ids that end in {end!r} may be made in two ways; use other values"
+            raise BadInput(source="--vary", reason=reason)
 
 
 def vary_columns(spec: JobSpec, rows: pa.Array) -> dict[str, pa.Array]:
@@ -29,5 +53,8 @@ def copy_numbers(spec: JobSpec, rows: pa.Array) -> pa.Array:
 
 def vary_suffix(spec: JobSpec, rows: pa.Array) -> pa.Array:
     """ ":de" or ":de:short": what makes the ids of copies differ."""
-    texts = ["".join(f":{value}" for value in values) for values in product(*spec.vary.values())]
-    return pa.array(texts, pa.string()).take(copy_numbers(spec, rows))
+    return pa.array(_suffixes(spec.vary), pa.string()).take(copy_numbers(spec, rows))
+
+
+def _suffixes(vary: Mapping[str, Sequence[str]]) -> list[str]:
+    return ["".join(f":{value}" for value in values) for values in product(*vary.values())]

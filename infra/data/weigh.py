@@ -63,9 +63,8 @@ def column_tree(columns: Sequence[pa.Array], lengths: Sequence[pa.Array], leads:
         if keys is not None:
             most = pc.max(codes).as_py() + 1
             codes = _ranks(pc.add(pc.multiply(keys, most), codes))
-        distinct = pc.max(codes).as_py() + 1
-        if distinct == len(codes):
-            break
+            if codes is None:
+                break
         keys = codes
         chars = pc.add(length if chars is None else pc.add(chars, length), lead)
         levels.append(Level(keys, chars))
@@ -73,11 +72,14 @@ def column_tree(columns: Sequence[pa.Array], lengths: Sequence[pa.Array], leads:
 
 
 def _ranks(column: pa.Array) -> pa.Array | None:
-    """Dense ranks from 0 as int64, null first; None for a type without equality (a list, a struct)."""
+    """Dense ranks from 0 as int64, null first; None where no value repeats, or the type has no equality (a list)."""
     if pa.types.is_null(column.type):
         return pa.repeat(pa.scalar(0, pa.int64()), len(column))
     try:
-        coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        ready = pa.types.is_dictionary(column.type)
+        coded = column if ready else column.dictionary_encode()
+        if not ready and len(coded.dictionary) + bool(coded.null_count) >= len(column):
+            return None  # before it is sorted: most prompts begin with something of their own
         order = pc.rank(coded.dictionary, sort_keys="ascending", tiebreaker="dense")
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowInvalid):
         return None

@@ -65,8 +65,7 @@ def check_argument_names(given: Mapping[str, Any], known: Iterable[str]) -> None
         if name not in names:
             near = get_close_matches(name, names, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
-            msg = f"unknown engine argument {name}: {hint}"
-            raise StartFailed(msg)
+            raise StartFailed(f"unknown engine argument {name}: {hint}")
 
 
 def error_row(row: int, code: str, message: str, input_tokens: int = 0) -> EngineResult:

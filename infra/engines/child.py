@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
-
-GONE_TIMEOUT_S = 10.0
-"""How long a killed group may take to give its memory back before we go on without it."""
+from infra.engines.group import end_group, shared_memory
 
 
 class Child:
@@ -46,6 +42,7 @@ class Child:
             os.close(life_read)
         ours.setblocking(False)
         self.sock = ours
+        self._segments: set[str] = set()
 
     @property
     def pid(self) -> int:
@@ -63,51 +60,16 @@ class Child:
         except subprocess.TimeoutExpired:
             return None
 
+    def settled(self) -> None:
+        """The engine is up: note what it holds that a later death of one of its processes would hide from `kill`."""
+        self._segments = shared_memory(self.pid)
+
     def kill(self) -> None:
         """End every process of the group and wait until they are gone. Idempotent."""
         if self._life < 0:
             return
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):  # macOS says EPERM for a group of zombies
-            pass
+        end_group(self.pid, self._segments)
         self._process.wait()
-        deadline = time.monotonic() + GONE_TIMEOUT_S
-        while group_alive(self.pid) and time.monotonic() < deadline:
-            time.sleep(0.01)
         self.sock.close()
         os.close(self._life)
         self._life = -1
-
-
-def group_alive(pgid: int) -> bool:
-    """Whether a process of this group still runs. A zombie holds no memory and does not count."""
-    proc = Path("/proc")
-    if not (proc / "self" / "stat").exists():
-        return _signal_reaches(pgid)
-    return any(_member(entry, pgid) for entry in proc.iterdir() if entry.name.isdigit())
-
-
-def _signal_reaches(pgid: int) -> bool:
-    try:
-        os.killpg(pgid, 0)
-    except OSError:
-        return False
-    return True
-
-
-def _member(entry: Path, pgid: int) -> bool:
-    try:
-        state, _, group = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
-    except OSError:  # it ended while we looked
-        return False
-    return int(group) == pgid and state not in "ZX"
-
-
-def exit_words(code: int) -> str:
-    """How a process ended, for people."""
-    if code >= 0:
-        return f"its process ended with exit code {code}"
-    name = signal.Signals(-code).name if -code in {s.value for s in signal.Signals} else f"signal {-code}"
-    hint = " (often: out of memory)" if name == "SIGKILL" else ""
-    return f"its process was ended by {name}{hint}"

@@ -42,7 +42,7 @@ class FakeArgs:
 
     rows_per_s, tokens_per_s (output): of the whole engine. row_latency_s: added to each row.
     Faults: `die_on`, `hang_on`, `error_on`, `length_on` act on a row whose prompt holds the text; `die_after_rows` and
-    `hang_after_rows` act once that many rows have finished. To die is SIGKILL, as from the kernel's out-of-memory killer.
+    `hang_after_rows` act once that many rows have finished. To die is SIGKILL, as from the kernel when memory ran out.
     """
 
     max_num_seqs: int = 256
@@ -229,8 +229,7 @@ class FakeBackend:
         """Wait as long as asked, then start to work."""
         _log.warning(WARNING)
         if self._args.max_num_seqs < 1:
-            msg = f"max_num_seqs must be at least 1, not {self._args.max_num_seqs}"
-            raise StartFailed(msg)
+            raise StartFailed(f"max_num_seqs must be at least 1, not {self._args.max_num_seqs}")
         time.sleep(self._args.start_s)
         threading.Thread(target=self._work, name="fake-engine", daemon=True).start()
         embeds = self._spec.kind == "embedding"

@@ -20,8 +20,7 @@ def parse_schema(text: str) -> Any:
     try:
         schema = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        msg = f"it is not JSON: {error}"
-        raise SchemaRefused(msg) from None
+        raise SchemaRefused(f"it is not JSON: {error}") from None
     instance(schema, seed=0)
     return schema
 
@@ -40,12 +39,12 @@ class _Maker:
         if schema is True:
             return None
         if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
-            msg = f"{place} has no finite instance" if depth > MAX_DEPTH else f"{place} is not a schema: {schema!r}"
-            raise SchemaRefused(msg)
+            raise SchemaRefused(
+                f"{place} has no finite instance" if depth > MAX_DEPTH else f"{place} is not a schema: {schema!r}"
+            )
         for word in _REFUSED:
             if schema.get(word):
-                msg = f"{place} uses {word}, which the fake engine cannot follow"
-                raise SchemaRefused(msg)
+                raise SchemaRefused(f"{place} uses {word}, which the fake engine cannot follow")
         if "$ref" in schema:
             return self.make(self._resolve(schema["$ref"], place), place, depth + 1)
         if "const" in schema:
@@ -81,8 +80,7 @@ class _Maker:
                 return self._chance.random() < 0.5
             case "null":
                 return None
-        msg = f"{place} has the type {kind!r}; known are {', '.join(_TYPES)}"
-        raise SchemaRefused(msg)
+        raise SchemaRefused(f"{place} has the type {kind!r}; known are {', '.join(_TYPES)}")
 
     def _string(self, schema: Mapping[str, Any], place: str) -> str:
         formats = {
@@ -91,8 +89,7 @@ class _Maker:
         }  # fmt: skip
         if "format" in schema:
             if schema["format"] not in formats:
-                msg = f"{place} has the format {schema['format']!r}, which the fake engine cannot follow"
-                raise SchemaRefused(msg)
+                raise SchemaRefused(f"{place} has the format {schema['format']!r}, which the fake engine cannot follow")
             return formats[schema["format"]]
         least = schema.get("minLength", 0)
         size = max(least, min(schema.get("maxLength", least + 8), least + 8))
@@ -116,19 +113,16 @@ class _Maker:
     def _resolve(self, ref: Any, place: str) -> Any:
         target = self._root
         if not isinstance(ref, str) or not ref.startswith("#"):
-            msg = f"{place} refers to {ref!r}, which lies outside the schema"
-            raise SchemaRefused(msg)
+            raise SchemaRefused(f"{place} refers to {ref!r}, which lies outside the schema")
         for part in ref.lstrip("#/").split("/") if ref.strip("#/") else ():
             if not isinstance(target, Mapping) or part not in target:
-                msg = f"{place} refers to {ref}, which is not there"
-                raise SchemaRefused(msg)
+                raise SchemaRefused(f"{place} refers to {ref}, which is not there")
             target = target[part]
         return target
 
     def _choose(self, options: Any, place: str) -> Any:
         if not isinstance(options, list) or not options:
-            msg = f"{place} is not a list of values"
-            raise SchemaRefused(msg)
+            raise SchemaRefused(f"{place} is not a list of values")
         return self._chance.choice(options)
 
 

@@ -41,8 +41,7 @@ class FrameReader:
                 start = at + _LENGTHS.size
                 middle, end = start + head_size, start + head_size + tail_size
                 if end - start > MAX_FRAME_BYTES:
-                    msg = f"not a frame: {end - start} bytes long"
-                    raise ValueError(msg)
+                    raise ValueError(f"not a frame: {end - start} bytes long")
                 if len(view) < end:
                     break
                 frames.append((orjson.loads(view[start:middle]), bytes(view[middle:end])))

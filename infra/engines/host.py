@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -19,16 +20,20 @@ from typing import Any
 from infra.engines import wire
 from infra.engines.backend import Backend, Maker, SchemaRefused, StartFailed, error_row
 from infra.engines.frames import FrameReader
+from infra.engines.group import end_group
 from infra.engines.outbox import Outbox
 from infra.engines.spec import EngineSpec
 from jobs.ports.engine import RequestProfile
 
+MAX_WORDS = 600
 EXIT_START_FAILED = 70
 EXIT_ENGINE_DEAD = 71
+GUARD_S = 5.0
+"""What the guard has to end the group before this process does it itself."""
 
 _MAKERS = {
     "fake": "infra.engines.fake_backend",
-    "vllm": "infra.engines.vllm_backend",
+    "vllm": "infra.engines.vllm_start",
 }
 _log = logging.getLogger("nightmill.engine")
 
@@ -58,7 +63,7 @@ class Host:
             _log.exception("engine_start_failed")
             self._outbox.send({"op": "failed", "reason": _words(error)})
             return EXIT_START_FAILED
-        self._outbox.start(backend.tokens_moved)
+        self._outbox.start(backend.tokens_moved, spec.hang_timeout_s)
         self._outbox.send(wire.info_to_wire(info))
         self._stopped.wait()
         backend.close()
@@ -74,16 +79,17 @@ class Host:
         sys.exit(0)
 
     def _read(self) -> None:
-        """The reader thread. The end of the stream means that the caller is gone: take the whole group along."""
+        """The reader thread. The end of the stream means that the caller is gone."""
         try:
             while data := self._sock.recv(1 << 20):
                 for head, _ in self._reader.feed(data):
                     self._take(head)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 the thread's edge: without its reader the process is dead
             _log.exception("reader_failed")
             self._die(_words(error))
         if not self._stopped.is_set():
-            kill_own_group()
+            time.sleep(GUARD_S)  # the guard sees the same and ends the group; only if it is gone do we
+            os.killpg(os.getpgrp(), signal.SIGKILL)
 
     def _open(self, backend: Backend) -> None:
         """From here schemas are answered at once, while the model still loads; serve what waited."""
@@ -132,8 +138,7 @@ class Host:
 
 def _maker(name: str) -> Maker:
     if name not in _MAKERS:
-        msg = f"unknown engine {name}: known are {', '.join(sorted(_MAKERS))}"
-        raise StartFailed(msg)
+        raise StartFailed(f"unknown engine {name}: known are {', '.join(sorted(_MAKERS))}")
     maker: Maker = import_module(_MAKERS[name]).make
     return maker
 
@@ -143,36 +148,37 @@ def _refusal(backend: Backend, schema: str) -> str | None:
         backend.check_schema(schema)
     except SchemaRefused as refused:
         return str(refused)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 whatever it is, the schema cannot be used
         _log.exception("schema_check_failed")
         return f"the check failed: {_words(error)}"
     return None
 
 
 def _words(error: Exception) -> str:
-    return str(error) if isinstance(error, StartFailed) else f"{type(error).__name__}: {error}"
-
-
-def kill_own_group() -> None:
-    """Kill this process and everything it started, with no chance to linger."""
-    os.killpg(os.getpgrp(), signal.SIGKILL)
+    """One line of an exception's words; pydantic's take many, and end in an address."""
+    if isinstance(error, StartFailed):
+        return str(error)
+    text = " ".join(str(error).split("For further information visit")[0].split())
+    return f"{type(error).__name__}: {text[:MAX_WORDS]}"
 
 
 def guard_life(life_fd: int) -> None:
-    """Leave a tiny process behind that kills the group when the caller is gone, whatever this process is doing.
+    """Leave a tiny process behind that ends our group when the caller is gone, whatever this process is doing then.
 
     The caller holds the only write end of the pipe and never writes. Forked first, while this is one small thread.
     PR_SET_PDEATHSIG would follow the death of the *thread* that started us, and would not reach the engine's own
     children; the reader thread alone would depend on the interpreter lock being free.
     """
+    group = os.getpgrp()
     if os.fork():
         os.close(life_fd)
         return
+    os.setpgid(0, 0)
     os.closerange(3, life_fd)
     os.closerange(life_fd + 1, os.sysconf("SC_OPEN_MAX"))
     while os.read(life_fd, 1):
         pass
-    kill_own_group()
+    end_group(group)
     os._exit(0)
 
 

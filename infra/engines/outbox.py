@@ -16,6 +16,7 @@ from infra.engines.frames import encode_frame
 from jobs.ports.engine import EngineResult
 
 PROGRESS_S = 1.0
+"""How often the token counter is sent; a shorter hang time-out makes it a quarter of that."""
 GATHER_S = 0.002
 """Results that finish within this time of each other share a frame; small against any row's latency."""
 
@@ -30,9 +31,10 @@ class Outbox:
         self._waiting_lock = threading.Lock()
         self._wake = threading.Event()
 
-    def start(self, moved: Callable[[], int]) -> None:
+    def start(self, moved: Callable[[], int], hang_timeout_s: float) -> None:
         """Begin to write results and progress; `moved` reads the token counter."""
-        threading.Thread(target=self._write, args=(moved,), name="writer", daemon=True).start()
+        period_s = min(PROGRESS_S, hang_timeout_s / 4)
+        threading.Thread(target=self._write, args=(moved, period_s), name="writer", daemon=True).start()
 
     def deliver(self, results: Sequence[EngineResult]) -> None:
         """Queue finished rows."""
@@ -44,8 +46,8 @@ class Outbox:
         """Write one frame. A caller that is gone is the reader thread's business, so it is no error here."""
         self._send(encode_frame(head, tail))
 
-    def _write(self, moved: Callable[[], int]) -> None:
-        next_progress = time.monotonic() + PROGRESS_S
+    def _write(self, moved: Callable[[], int], period_s: float) -> None:
+        next_progress = time.monotonic() + period_s
         while True:
             if self._wake.wait(max(0.0, next_progress - time.monotonic())):
                 time.sleep(GATHER_S)
@@ -56,7 +58,7 @@ class Outbox:
                 self._send(_encode(results, moved()))
             if time.monotonic() >= next_progress:
                 self.send({"op": "progress", "moved": moved()})
-                next_progress = time.monotonic() + PROGRESS_S
+                next_progress = time.monotonic() + period_s
 
     def _send(self, frame: bytes) -> None:
         with self._send_lock:

@@ -13,10 +13,10 @@ import orjson
 
 from infra.engines import wire
 from infra.engines.backend import error_row
-from infra.engines.child import Child, exit_words
+from infra.engines.child import Child
 from infra.engines.environment import child_environment
 from infra.engines.frames import FrameReader, encode_frame
-from infra.engines.last_words import read_tail, useful_error
+from infra.engines.last_words import death_reason, read_tail, start_reason
 from infra.engines.spec import EngineSpec
 from jobs.errors import BadSchema, EngineDied, EngineHung, EngineStartFailed
 from jobs.ports.engine import EngineInfo, EngineRequest, EngineResult, RequestProfile
@@ -170,8 +170,7 @@ class EngineProcess:
         if self._death is not None:
             raise self._death
         if self._info is None:
-            msg = "the engine is not started"
-            raise RuntimeError(msg)
+            raise RuntimeError("the engine is not started")
 
     def _send(self, head: dict[str, Any]) -> None:
         self._unsent += encode_frame(head)
@@ -216,9 +215,9 @@ class EngineProcess:
                 data = b""
             self._closed = not data
             for head, tail in self._reader.feed(data):
-                self._take(head, tail)
+                self._take(child, head, tail)
 
-    def _take(self, head: dict[str, Any], tail: bytes) -> None:
+    def _take(self, child: Child, head: dict[str, Any], tail: bytes) -> None:
         match head["op"]:
             case "results":
                 self._advance(head["moved"])
@@ -227,6 +226,7 @@ class EngineProcess:
                 self._advance(head["moved"])
             case "ready":
                 self._info = wire.info_from_wire(head, self._clock() - self._began)
+                child.settled()
                 self._looked_at = self._clock()
             case "schema":
                 self._answers[head["n"]] = head["error"]
@@ -255,7 +255,7 @@ class EngineProcess:
             code = self._child.wait_exit(1.0)
             self._receive(self._child)
             if not self._results:
-                reason = self._failure or (exit_words(code) if code is not None else "it closed its connection")
+                reason = death_reason(self._failure, self._log_lines(), code)
                 self._die(EngineDied(model=self.spec.model, reason=reason))
         elif hang_timeout_s and self._inside and self._stalled_s > hang_timeout_s:
             self._die(EngineHung(model=self.spec.model, seconds=round(self._stalled_s)))
@@ -275,10 +275,13 @@ class EngineProcess:
         """End the start. The engine's own last words beat the exit code, and a root cause in the log beats both."""
         child = self._child
         code = child.wait_exit(1.0) if child is not None else None
-        lines = read_tail(self.spec.log_path, child.log_start if child is not None else 0)
+        lines = self._log_lines()
         self._end()
         reason = reason or start_reason(self._failure, lines, code)
         raise EngineStartFailed(model=self.spec.model, reason=f"{reason} (log: {self.spec.log_path})")
+
+    def _log_lines(self) -> list[str]:
+        return read_tail(self.spec.log_path, self._child.log_start if self._child is not None else 0)
 
     def _await_exit(self, child: Child) -> None:
         """Wait for an orderly end, reading on so that the other side cannot block on a full socket."""
@@ -295,15 +298,3 @@ class EngineProcess:
         self._moved = 0
         self._inside.clear()
         self._results.clear()
-
-
-def start_reason(failure: str, lines: Sequence[str], code: int | None) -> str:
-    """Why a start failed, from the host's own report, the log and the exit code, whichever says most."""
-    vague = not failure or "Engine core initialization failed" in failure
-    if not vague:
-        return failure
-    words = useful_error(lines)
-    ended = exit_words(code) if code is not None else ""
-    if code is not None and code < 0:
-        return f"{ended}; last words: {words}" if words else ended
-    return words or failure or ended or "it gave no reason"

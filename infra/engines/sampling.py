@@ -5,37 +5,35 @@ Both backends use it, so that a parameter is refused the same way by the fake en
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
 import orjson
 
-KNOWN = frozenset(
-    {
-        "bad_words",
-        "chat_template_kwargs",
-        "frequency_penalty",
-        "ignore_eos",
-        "include_stop_str_in_output",
-        "logit_bias",
-        "max_completion_tokens",
-        "max_tokens",
-        "min_p",
-        "min_tokens",
-        "n",
-        "presence_penalty",
-        "repetition_penalty",
-        "seed",
-        "skip_special_tokens",
-        "spaces_between_special_tokens",
-        "stop",
-        "stop_token_ids",
-        "temperature",
-        "top_k",
-        "top_p",
-    }
-)
+_KIND_OF = {
+    "bad_words": "texts",
+    "chat_template_kwargs": "object",
+    "frequency_penalty": "number",
+    "ignore_eos": "flag",
+    "include_stop_str_in_output": "flag",
+    "logit_bias": "object",
+    "max_completion_tokens": "whole",
+    "max_tokens": "whole",
+    "min_p": "number",
+    "min_tokens": "whole",
+    "n": "whole",
+    "presence_penalty": "number",
+    "repetition_penalty": "number",
+    "seed": "whole",
+    "skip_special_tokens": "flag",
+    "spaces_between_special_tokens": "flag",
+    "stop": "stop",
+    "stop_token_ids": "numbers",
+    "temperature": "number",
+    "top_k": "whole",
+    "top_p": "number",
+}
 _RANGES: Mapping[str, tuple[float, float]] = {
     "frequency_penalty": (-2, 2),
     "max_tokens": (1, float("inf")),
@@ -43,11 +41,45 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "min_tokens": (0, float("inf")),
     "presence_penalty": (-2, 2),
     "repetition_penalty": (1e-9, float("inf")),
-    "temperature": (0, float("inf")),
+    "temperature": (0, 2),
     "top_k": (-1, float("inf")),
     "top_p": (1e-9, 1),
 }
-_WHOLE = frozenset({"max_tokens", "min_tokens", "top_k", "seed", "n"})
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_list_of(value: object, fits: Callable[[object], bool]) -> bool:
+    return isinstance(value, list) and all(map(fits, value))
+
+
+def _is_filled_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _span(low: float, high: float) -> str:
+    least = "more than 0" if 0 < low < 1 else f"at least {low:g}"
+    return least if high == float("inf") else f"{least} and at most {high:g}"
+
+
+_KINDS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
+    "flag": ("true or false", lambda value: isinstance(value, bool)),
+    "number": ("a number", _is_number),
+    "numbers": ("a list of whole numbers", lambda value: _is_list_of(value, _is_whole)),
+    "object": ("an object", lambda value: isinstance(value, dict)),
+    "stop": (
+        "a text or a list of texts, none empty",
+        lambda value: _is_filled_text(value) or _is_list_of(value, _is_filled_text),
+    ),
+    "texts": ("a list of texts, none empty", lambda value: _is_list_of(value, _is_filled_text)),
+    "whole": ("a whole number", _is_whole),
+}
 
 
 class BadSampling(Exception):
@@ -61,14 +93,12 @@ def read_sampling(text: str) -> dict[str, Any]:
     """
     given = orjson.loads(text)
     if not isinstance(given, dict):
-        msg = "the sampling parameters are not an object"
-        raise BadSampling(msg)
+        raise BadSampling("the sampling parameters are not an object")
     for name in given:
-        if name not in KNOWN:
-            near = get_close_matches(name, KNOWN, n=1)
+        if name not in _KIND_OF:
+            near = get_close_matches(name, _KIND_OF, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            msg = f"unknown sampling parameter {name}{hint}"
-            raise BadSampling(msg)
+            raise BadSampling(f"unknown sampling parameter {name}{hint}")
     params = {name: value for name, value in given.items() if value is not None}
     if "max_completion_tokens" in params:
         params["max_tokens"] = params.pop("max_completion_tokens")
@@ -78,20 +108,11 @@ def read_sampling(text: str) -> dict[str, Any]:
 
 
 def _check_value(name: str, value: object) -> None:
-    if name in _RANGES or name in _WHOLE:
-        number = int if name in _WHOLE else (int, float)
-        if isinstance(value, bool) or not isinstance(value, number):
-            msg = f"{name} must be a {'whole ' if name in _WHOLE else ''}number, not {value!r}"
-            raise BadSampling(msg)
+    expected, fits = _KINDS[_KIND_OF[name]]
+    if not fits(value):
+        raise BadSampling(f"{name} must be {expected}, not {value!r}")
     if name == "n" and value != 1:
-        msg = f"n must be 1, not {value!r}: one row has one output"
-        raise BadSampling(msg)
+        raise BadSampling(f"n must be 1, not {value!r}: one row has one output")
     low, high = _RANGES.get(name, (float("-inf"), float("inf")))
     if isinstance(value, (int, float)) and not low <= value <= high:
-        msg = f"{name} must be {_span(low, high)}, not {value!r}"
-        raise BadSampling(msg)
-
-
-def _span(low: float, high: float) -> str:
-    least = "more than 0" if 0 < low < 1 else f"at least {low:g}"
-    return least if high == float("inf") else f"{least} and at most {high:g}"
+        raise BadSampling(f"{name} must be {_span(low, high)}, not {value!r}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from vllm.engine.arg_utils import AsyncEngineArgs
@@ -14,9 +13,9 @@ from infra.engines.spec import EngineSpec
 
 CPU_BLOCK_SIZE = 32
 """Only whole blocks of a prefix hit; vLLM takes 128 on a CPU, and 32 cost nothing measurable."""
-_GUIDED = {"backend": "xgrammar"}
-"""One for all: under vLLM's `auto` the first schema chooses for the engine's life, and a later one, checked for another
-grammar library, would fail in this one."""
+_GUIDED = {"backend": "xgrammar", "disable_any_whitespace": True}
+"""One grammar library for all: under vLLM's `auto` the first schema chooses for the engine's life, and a later one,
+checked for another library, would fail in this one. No free whitespace: small models fill their limit with it."""
 _OURS = frozenset({"model", "runner"})
 
 
@@ -29,15 +28,6 @@ def engine_args(spec: EngineSpec) -> AsyncEngineArgs:
     if isinstance(guided := args.get("structured_outputs_config"), dict):
         args["structured_outputs_config"] = {**_GUIDED, **guided}
     return AsyncEngineArgs(**args)
-
-
-def check_folder(spec: EngineSpec) -> None:
-    """Raise StartFailed if there is no model where the spec says, in words better than an engine's."""
-    path = Path(spec.path)
-    if not spec.path or not path.exists():
-        raise StartFailed(f"the model folder {spec.path or '(none)'} does not exist")
-    if path.is_dir() and not (path / "config.json").is_file():
-        raise StartFailed(f"the folder {spec.path} holds no config.json, so no model")
 
 
 def _defaults(spec: EngineSpec) -> dict[str, Any]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 import threading
 from array import array
 from collections.abc import Sequence
@@ -19,6 +17,7 @@ from typing import Any
 
 from vllm.exceptions import VLLMClientError
 from vllm.inputs.engine import tokens_input
+from vllm.platforms import current_platform
 from vllm.renderers import renderer_from_config
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -26,15 +25,16 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from vllm.v1.metrics.loggers import StatLoggerBase
 
 from infra.engines.backend import Deliver, Die, error_row, too_long
-from infra.engines.child import exit_words
+from infra.engines.last_words import exit_words
 from infra.engines.spec import EngineSpec
-from infra.engines.vllm_args import check_folder, engine_args
+from infra.engines.vllm_args import engine_args
 from infra.engines.vllm_params import Plan, SchemaCheck
 from infra.engines.vllm_prompts import Prompts
 from jobs.ports.engine import EngineInfo, EngineRequest, EngineResult, RequestProfile
 
 WATCH_S = 0.5
 SHUTDOWN_S = 5.0
+"""For accelerators to be released in order; on a CPU there is nothing but memory, and the group is killed next."""
 _log = logging.getLogger("nightmill.engine.vllm")
 
 
@@ -110,7 +110,8 @@ class VllmBackend:
 
     def close(self) -> None:
         self._closing = True
-        self._engine.shutdown(timeout=SHUTDOWN_S)
+        if not current_platform.is_cpu():
+            self._engine.shutdown(timeout=SHUTDOWN_S)
 
     # ---- the tokeniser thread --------------------------------------------------------------------
 
@@ -119,7 +120,7 @@ class VllmBackend:
         try:
             plan = self._plan(profile)
             ready, refused = self._sort_out(plan, requests)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 the thread's edge: a chunk that cannot enter is error rows
             _log.exception("prepare_failed")
             ready, refused = [], [error_row(r.id, "engine_error", f"{type(error).__name__}: {error}") for r in requests]
         if refused:
@@ -178,7 +179,7 @@ class VllmBackend:
             if not self._closing:
                 self._die(await self._cause_of_death())
             return
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 whatever it is, it is this row's alone
             cause = error.__cause__ or error
             code = "invalid_request" if isinstance(cause, (VLLMClientError, ValueError)) else "engine_error"
             result = error_row(row, code, f"{type(cause).__name__}: {cause}", len(ids))
@@ -256,9 +257,3 @@ def _vllm_version() -> str:
         except ImportError:  # PackageNotFoundError
             continue
     return "unknown"
-
-
-def make(spec: EngineSpec, deliver: Deliver, die: Die) -> VllmBackend:
-    """The backend's maker."""
-    check_folder(spec)
-    return VllmBackend(spec, deliver, die)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import copy
+import re
+from collections.abc import Callable
 from typing import Any
 
+import orjson
 from vllm.pooling_params import PoolingParams
 from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 from vllm.v1.structured_output.backend_guidance import GuidanceBackend
 from vllm.v1.structured_output.backend_types import StructuredOutputOptions
-from vllm.v1.structured_output.backend_xgrammar import XgrammarBackend
+from vllm.v1.structured_output.backend_xgrammar import XgrammarBackend, has_xgrammar_unsupported_json_features
 
 from infra.engines.backend import SchemaRefused
 from infra.engines.sampling import BadSampling, read_sampling
 from jobs.ports.engine import RequestProfile
 
+_SOURCE_PLACE = re.compile(r"\[[\d:]+\] \S+\.cc:\d+: ")
 _GRAMMARS: dict[str, Any] = {"xgrammar": XgrammarBackend, "guidance": GuidanceBackend}
 
 
@@ -26,7 +30,6 @@ class Plan:
         self.template_kwargs: dict[str, Any] = {}
         self.refused: str | None = None
         self._max_model_len: int = vllm_config.model_config.max_model_len
-        self._by_limit: dict[int, Any] = {}
         try:
             self._base = self._make(vllm_config, tokenizer)
         except BadSampling as error:
@@ -41,11 +44,9 @@ class Plan:
         room = self._max_model_len - prompt_tokens
         if self._base.max_tokens is not None and self._base.max_tokens <= room:
             return self._base
-        params = self._by_limit.get(room)
-        if params is None:
-            params = self._by_limit[room] = copy.copy(self._base)
-            params.max_tokens = room
-            params.min_tokens = min(params.min_tokens, room)
+        params = copy.copy(self._base)
+        params.max_tokens = room
+        params.min_tokens = min(params.min_tokens, room)
         return params
 
     def _make(self, vllm_config: Any, tokenizer: Any) -> Any:
@@ -64,11 +65,29 @@ class Plan:
                 **given,
                 "output_kind": RequestOutputKind.FINAL_ONLY,
                 "structured_outputs": StructuredOutputsParams(json=schema) if schema else None,
-                "skip_clone": True,  # vLLM changes it only by what is the same for all rows; a deep copy costs 0.1 ms a row
+                "skip_clone": True,  # vLLM changes only what is the same for all rows; a deep copy costs 0.1 ms a row
             }
         )
         params.verify(vllm_config.model_config, None, vllm_config.structured_outputs_config, tokenizer)
         return params
+
+
+def _refusal(schema: str, error: Exception) -> str:
+    """vLLM's words, and the place in the schema where it can be found."""
+    words = _SOURCE_PLACE.sub("", str(error)).strip().rstrip(".")
+    if "not supported by xgrammar" not in words:
+        return words
+    place = deepest(orjson.loads(schema), has_xgrammar_unsupported_json_features)
+    return f"xgrammar cannot follow {place}" if place else words
+
+
+def deepest(schema: Any, faulty: Callable[[Any], bool], place: str = "$") -> str:
+    """Where in a JSON document the smallest faulty object is, with its keys; empty if none is faulty."""
+    items = schema.items() if isinstance(schema, dict) else enumerate(schema) if isinstance(schema, list) else ()
+    for key, value in items:
+        if found := deepest(value, faulty, f"{place}.{key}"):
+            return found
+    return f"{place} ({', '.join(schema)})" if isinstance(schema, dict) and faulty(schema) else ""
 
 
 class SchemaCheck:
@@ -88,7 +107,7 @@ class SchemaCheck:
             if backend in _GRAMMARS:
                 self._grammar(backend).compile_grammar(StructuredOutputOptions.JSON, schema)
         except Exception as error:  # as above, and the grammar libraries theirs
-            raise SchemaRefused(str(error)) from error
+            raise SchemaRefused(_refusal(schema, error)) from error
 
     def _grammar(self, backend: str) -> Any:
         if backend not in self._grammars:

@@ -69,14 +69,12 @@ class Prompts:
         if self._quick is None:
             return [self._slow(text) for text in texts]
         ids: list[Outcome] = [list(row) for row in self._quick([t.lower() for t in texts] if self._lower else texts)]
-        while self._to_verify and self._quick is not None:
-            count = min(len(texts), self._to_verify)
-            self._to_verify -= count
-            if any(self._slow(text) != row for text, row in zip(texts[:count], ids, strict=False)):
-                _log.warning("quick_tokens_differ: vLLM's own way from here on")
-                self._quick = None
-                return self._encode(texts)
-            break
+        checked = texts[: self._to_verify]
+        self._to_verify -= len(checked)
+        if any(self._slow(text) != row for text, row in zip(checked, ids, strict=False)):
+            _log.warning("quick_tokens_differ: vLLM's own way from here on")
+            self._quick = None
+            return self._encode(texts)
         return ids
 
     def _slow(self, text: str) -> Outcome:
@@ -105,9 +103,9 @@ class Prompts:
         rows = [EngineRequest(0, probe if self._kind == "chat" else probe[-1][1]) for probe in _PROBES]
         texts = [text for row in rows if isinstance(text := self._render(row.prompt, {}), str)]
         for _ in range(3):  # the memo remembers on the second time and answers on the third
-            if self._quick is not None and texts:
-                self._to_verify = VERIFIED_ROWS
-                self._encode(texts)
+            self._to_verify = VERIFIED_ROWS
+            self._encode(texts)
+        self._to_verify = VERIFIED_ROWS
 
 
 def cut_tokens(backend: Any) -> dict[str, int]:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from pathlib import Path
 
-from infra.objects.local import LocalObjects, scheme_of
+from infra.objects.local import LocalObjects
+from infra.objects.routed import RoutedObjects
+from infra.objects.s3_options import S3Options
 from jobs.errors import Refused
 from jobs.ports.objects import Objects
 
-SCHEMES: Mapping[str, Callable[[], Objects]] = {"file": LocalObjects}
+__all__ = ["RoutedObjects", "S3Options", "open_objects"]
 
 
-def objects_for(uri: str) -> Objects:
-    """The adapter for a URI or a plain path. Raises Refused naming the scheme and those there are."""
-    scheme = scheme_of(uri)
-    if scheme not in SCHEMES:
-        known = ", ".join(f"{name}://" for name in SCHEMES)
-        raise Refused(reason=f"{uri} has the scheme {scheme}://, and only {known} and plain paths can be used")
-    return SCHEMES[scheme]()
+def open_objects(*, scratch: Path, s3: S3Options) -> RoutedObjects:
+    """All stores behind one port. scratch: a local folder for files on their way to S3."""
+    return RoutedObjects(openers={"file": LocalObjects, "s3": lambda: _open_s3(s3, scratch)})
+
+
+def _open_s3(options: S3Options, scratch: Path) -> Objects:
+    try:
+        from infra.objects.s3 import S3Objects  # noqa: PLC0415 - boto3 takes time and is an extra
+        from infra.objects.s3_client import Connection  # noqa: PLC0415 - as above
+    except ModuleNotFoundError as error:
+        raise Refused(reason=f"s3:// needs {error.name}; install it with: pip install 'nightmill[s3]'") from error
+    return S3Objects(Connection(options), scratch)

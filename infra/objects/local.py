@@ -53,6 +53,7 @@ class LocalObjects:
         with _errors(uri), _temporary(target) as temporary:
             _write(temporary, data)
             _name(temporary, target, uri)
+            _sync(target.parent)
             return _facts(uri, target)
 
     def put_file_if_absent(self, uri: str, local: Path) -> ObjectFacts:
@@ -61,6 +62,7 @@ class LocalObjects:
             _sync(local)
             _make_folder(target.parent)
             self._move(local, target, uri)
+            _sync(target.parent)
             local.unlink(missing_ok=True)
             return _facts(uri, target)
 
@@ -94,23 +96,20 @@ class LocalObjects:
         with _errors(uri):
             return _facts(uri, path) if path.is_file() else None
 
-    def list(self, prefix: str) -> Iterator[ObjectFacts]:
-        folder, is_uri = path_of(prefix), bool(_SCHEME.match(prefix))
-        found = []
-        with _errors(prefix):
-            for parent, _, names in os.walk(folder):
-                below = Path(parent).relative_to(folder)
-                found += [(below / name).as_posix() for name in names if not _hidden(name)]
-        base = prefix.rstrip("/")
-        for uri, place in sorted((f"{base}/{quote(name) if is_uri else name}", name) for name in found):
+    def list(self, prefix: str, *, unfinished: bool = False) -> Iterator[ObjectFacts]:
+        shown = [uri for uri in _below(prefix) if unfinished or not _hidden(path_of(uri).name)]
+        for uri in shown:
             with suppress(FileNotFoundError):  # deleted since the walk
-                yield _facts(uri, folder / place)
+                yield _facts(uri, path_of(uri))
 
     def delete(self, uri: str) -> None:
         path = path_of(uri)
         with _errors(uri), suppress(FileNotFoundError):
             path.unlink()
-            _sync(path.parent)
+
+    def sync(self, folder: str) -> None:
+        with _errors(folder):
+            _sync(path_of(folder))
 
     def scratch(self, near: str) -> Path:
         target = path_of(near)
@@ -141,7 +140,6 @@ def _name(source: Path, target: Path, uri: str) -> None:
         if error.errno not in _NO_LINKS:
             raise
         _copy_without_links(source, target, uri)
-    _sync(target.parent)
 
 
 def _copy_without_links(source: Path, target: Path, uri: str) -> None:
@@ -178,6 +176,17 @@ def _equal(left: Path, right: Path) -> bool:
 def _facts(uri: str, path: Path) -> ObjectFacts:
     found = path.stat()
     return ObjectFacts(uri=uri, size=found.st_size, stamp=f"mtime_ns:{found.st_mtime_ns}")
+
+
+def _below(prefix: str) -> list[str]:
+    """URIs of all files below a folder, sorted, in the form of the prefix."""
+    folder, base, is_uri = path_of(prefix), prefix.rstrip("/"), bool(_SCHEME.match(prefix))
+    found = []
+    with _errors(prefix):
+        for parent, _, names in os.walk(folder):
+            below = Path(parent).relative_to(folder)
+            found += [(below / name).as_posix() for name in names]
+    return sorted(f"{base}/{quote(name) if is_uri else name}" for name in found)
 
 
 @contextmanager
@@ -220,7 +229,10 @@ def _make_folder(folder: Path) -> None:
     if folder.is_dir():
         return
     _make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from None
     _sync(folder.parent)
 
 

@@ -81,8 +81,9 @@ class SqliteConsumer:
         self._paused |= self._ids.keys() & set(partitions)
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
-        self._paused -= set(partitions)
-        self._version = None
+        if resumed := self._paused & set(partitions):
+            self._paused -= resumed
+            self._version = None  # look at them although nothing new is committed
 
     def close(self) -> None:
         """Leave the group at once, so that the others need not wait for the session to run out."""

@@ -22,7 +22,8 @@ def join(
 ) -> None:
     """Enter a group, or enter it again after having been given up."""
     connection.exec_driver_sql(
-        "INSERT OR REPLACE INTO members (grp, member, process, topics, seen) VALUES (?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO members (grp, member, process, topics, seen, joined) VALUES (?, ?, ?, ?, ?,"
+        " (SELECT coalesce(max(joined), 0) + 1 FROM members))",
         (group, member, process, orjson.dumps(list(topics)).decode(), now),
     )
     deal(connection, group)
@@ -52,7 +53,10 @@ def bury(connection: sa.Connection, group: str, *, before: float, is_alive: IsAl
 
 
 def deal(connection: sa.Connection, group: str) -> None:
-    """A new generation: each topic's partitions round its subscribers, each topic starting with another one."""
+    """A new generation: each topic's partitions round its subscribers, each topic starting with another one.
+
+    The oldest member comes first, so that one who joins where there is nothing to share takes nothing away.
+    """
     connection.exec_driver_sql(
         "INSERT INTO generations (grp, generation) VALUES (?, 1)"
         " ON CONFLICT (grp) DO UPDATE SET generation = generation + 1",
@@ -94,7 +98,7 @@ def finished(connection: sa.Connection, topic: str, topic_id: str, part: int) ->
 
 
 def _hands(connection: sa.Connection, group: str) -> dict[TopicPartition, str]:
-    query = "SELECT member, topics FROM members WHERE grp = ? ORDER BY member"
+    query = "SELECT member, topics FROM members WHERE grp = ? ORDER BY joined"
     members = [(row.member, set(orjson.loads(row.topics))) for row in connection.exec_driver_sql(query, (group,))]
     hands: dict[TopicPartition, str] = {}
     topics = connection.exec_driver_sql("SELECT topic, partitions FROM topics ORDER BY topic").all()

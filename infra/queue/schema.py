@@ -28,7 +28,8 @@ CREATE TABLE offsets (
 ) WITHOUT ROWID;
 CREATE TABLE generations (grp TEXT PRIMARY KEY, generation INTEGER NOT NULL);
 CREATE TABLE members (
-    grp TEXT, member TEXT, process TEXT NOT NULL, topics TEXT NOT NULL, seen REAL NOT NULL, PRIMARY KEY (grp, member)
+    grp TEXT, member TEXT, process TEXT NOT NULL, topics TEXT NOT NULL, seen REAL NOT NULL, joined INTEGER NOT NULL,
+    PRIMARY KEY (grp, member)
 ) WITHOUT ROWID;
 CREATE TABLE assignments (
     grp TEXT, topic TEXT, part INTEGER, member TEXT NOT NULL, PRIMARY KEY (grp, topic, part)

@@ -99,6 +99,24 @@ class Settings(Value):
     )
     kv_cache_gib: int = _setting(2, "Memory for the KV cache where the engine runs on a CPU.", "GiB", low=1, high=4096)
 
+    s3_endpoint: str = _setting(
+        "",
+        "URL of the S3 server.",
+        shown_default="what the AWS tools' settings say (`AWS_ENDPOINT_URL_S3`), else Amazon's",
+    )
+    s3_region: str = _setting(
+        "", "Region of the buckets.", shown_default="what the AWS tools' settings say (`AWS_DEFAULT_REGION`)"
+    )
+    s3_path_style: str = _setting(
+        "auto",
+        "Whether a bucket's name stands in the path instead of the host name; `auto`: where `s3_endpoint` is set.",
+        choices=("auto", "yes", "no"),
+    )
+    s3_attempts: int = _setting(
+        8, "How often a request to S3 is made before it counts as failed; the pauses double.", low=1, high=100
+    )
+    s3_timeout_s: float = _setting(30.0, "How long S3 may be silent within a request.", "seconds", low=1, high=3600)
+
     min_free_mib: int = _setting(512, "Below so much free disk `nightmill doctor` warns.", "MiB", low=0)
     log_level: str = _setting(
         "info", "Least urgent event that is logged.", choices=("debug", "info", "warning", "error")
@@ -116,6 +134,11 @@ class Settings(Value):
     def objects(self) -> Path:
         """Staged rows and what else is not the user's."""
         return self.home / "objects"
+
+    @property
+    def scratch(self) -> Path:
+        """Files on their way to somewhere else."""
+        return self.home / "scratch"
 
     @property
     def models(self) -> Path:

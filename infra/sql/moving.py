@@ -18,8 +18,8 @@ from infra.sql.rows import Standing
 from jobs import moves
 from jobs.errors import Broken, LedgerBroken
 from jobs.ledger import Entry, check_balanced
-from jobs.model import JobState, Part, TaskState, Usage
-from jobs.moves import Answer, Guard, Move
+from jobs.model import JobState, Message, Part, Task, TaskState, Usage
+from jobs.moves import Answer, Guard, Move, Waste
 
 _INT64 = 2**63
 _CHUNK = 500  # names in one IN list
@@ -130,25 +130,26 @@ class _Changes:
     updates: list[dict[str, Any]] = field(default_factory=list)
     closes: list[dict[str, Any]] = field(default_factory=list)
     unsent: list[dict[str, Any]] = field(default_factory=list)
-    wastes: dict[tuple[str, int, str], tuple[str, Move]] = field(default_factory=dict)
+    wastes: dict[tuple[str, int, str], tuple[str, Waste]] = field(default_factory=dict)
 
     def add(self, standing: Standing, move: Move) -> None:
         task = standing.task
-        self._update(standing, move)
+        then = moves.after(task, move, now=self.now)
+        self._update(task, then, move)
+        self._reserve(task, then, move)
         if task.state is TaskState.RELEASED:
             self.unsent.append({"of_task": task.id})
-        self._reserve(standing, move)
         self.inserts[tables.tasks] += [
             rows.task_row(child, f"{standing.position}.{number:04d}") for number, child in enumerate(move.children)
         ]
         if move.message is not None:
-            self._send(move)
+            self._send(move.message)
         if move.part is not None:
             self.inserts[tables.parts].append(rows.part_row(move.part, task.job, standing.position))
         if move.usage is not None:
             self._post("usage", task.job, f"use:{task.id}", move.usage, move.entries)
         if move.waste is not None:
-            self.wastes[task.id, task.epoch, move.waste.cause] = task.job, move
+            self.wastes[task.id, task.epoch, move.waste.cause] = task.job, move.waste
 
     def write(self, connection: sa.Connection) -> None:
         self._keep_new_wastes(connection)
@@ -161,8 +162,7 @@ class _Changes:
             if new:
                 connection.execute(table.insert(), new)
 
-    def _update(self, standing: Standing, move: Move) -> None:
-        task, then = standing.task, moves.after(standing.task, move, now=self.now)
+    def _update(self, task: Task, then: Task, move: Move) -> None:
         self.updates.append(
             {
                 "was_id": task.id,
@@ -184,8 +184,7 @@ class _Changes:
             }
         )
 
-    def _reserve(self, standing: Standing, move: Move) -> None:
-        task = standing.task
+    def _reserve(self, task: Task, then: Task, move: Move) -> None:
         if move.closes and task.state in {TaskState.RELEASED, TaskState.LEASED}:
             close = {"of_task": task.id, "of_epoch": task.epoch, "closes": move.closes, "at": self.now}
             self.closes.append(close)
@@ -193,7 +192,7 @@ class _Changes:
             self.inserts[tables.reservations].append(
                 {
                     "task": task.id,
-                    "epoch": moves.after(task, move, now=self.now).epoch,
+                    "epoch": then.epoch,
                     "job": task.job,
                     "amount_pico": move.reserve_pico,
                     "state": "open",
@@ -202,9 +201,7 @@ class _Changes:
                 }
             )
 
-    def _send(self, move: Move) -> None:
-        assert move.message is not None
-        message = move.message
+    def _send(self, message: Message) -> None:
         self.inserts[tables.outbox].append(
             {
                 "task": message.task,
@@ -239,11 +236,10 @@ class _Changes:
             of_tasks = event.task.in_([task for task, _, _ in self.wastes])
             query = sa.select(event.task, event.epoch, event.cause).where(of_tasks)
             known = {tuple(row) for row in connection.execute(query)}
-        for key, (job, move) in self.wastes.items():
-            if key in known or move.waste is None:
+        for key, (job, waste) in self.wastes.items():
+            if key in known:
                 continue
             task, epoch, cause = key
-            waste = move.waste
             new = {"task": task, "epoch": epoch, "cause": cause, "job": job, "at": self.now}
             self.inserts[tables.wastes].append(new | {"usage": codec.encode(waste.usage)})
             if waste.entries:

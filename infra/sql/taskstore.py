@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from infra.sql import codec, moving, rows, tables
 from infra.sql.shelf import Shelf
-from jobs.errors import Broken, NotFound
+from jobs.errors import Broken, NotFound, Unavailable
 from jobs.model import JobState, Part, Task, TaskState, Usage
 from jobs.moves import Answer, Move
 from jobs.ports.store import Progress
@@ -42,11 +42,13 @@ class SqlTasks(Shelf):
         return self._db.write(work)
 
     def make(self, moves: Sequence[Move]) -> list[Answer]:
-        """Raises the first error of a member once all others have been tried alone."""
+        """Raises the first error of a member once all others have been tried alone; Unavailable at once."""
         if not moves:
             return []
         try:
             return self._make(moves)
+        except Unavailable:
+            raise
         except Exception:
             if len(moves) == 1:
                 raise

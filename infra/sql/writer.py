@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from jobs.errors import Broken
+from jobs.errors import Broken, Unavailable
 from jobs.model import Value
 
 T = TypeVar("T")
@@ -121,12 +121,19 @@ class Writer:
         try:
             with self._begin() as connection:
                 results = [member.work(connection) for member in group]
+        except Unavailable as error:  # no member's fault: alone each would wait for the same backend once more
+            _fail(group, error)
         except BaseException as error:  # noqa: BLE001  # it belongs to the caller who waits for it
             if len(group) == 1:
-                group[0].future.set_exception(error)
+                _fail(group, error)
                 return
             for member in group:
                 self._commit([member])
         else:
             for member, result in zip(group, results, strict=True):
                 member.future.set_result(result)
+
+
+def _fail(group: Sequence[_Member], error: BaseException) -> None:
+    for member in group:
+        member.future.set_exception(error)

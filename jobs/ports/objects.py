@@ -20,7 +20,11 @@ class ObjectFacts(Value):
 
 
 class Objects(Protocol):
-    """All writes are durable (file and folder synced) when the call returns. Raises StorageFull, NotFound, Exists."""
+    """Raises StorageFull, NotFound, Exists. Puts and `replace` are durable (file and folder synced) when they return.
+
+    A name from `publish` and a deletion are durable once the folder is synced: a job has thousands of parts, and each
+    sync takes milliseconds.
+    """
 
     def put_if_absent(self, uri: str, data: bytes) -> ObjectFacts:
         """Write the whole object or nothing. The same bytes again are fine; others raise Exists."""
@@ -48,12 +52,19 @@ class Objects(Protocol):
         """None if there is no such object."""
         ...
 
-    def list(self, prefix: str) -> Iterator[ObjectFacts]:
-        """Objects below a folder URI, sorted by URI."""
+    def list(self, prefix: str, *, unfinished: bool = False) -> Iterator[ObjectFacts]:
+        """Objects below a folder URI, sorted by URI.
+
+        unfinished: also what writers there have begun, or left when they died; only a sweeper wants these.
+        """
         ...
 
     def delete(self, uri: str) -> None:
         """No error if it is not there."""
+        ...
+
+    def sync(self, folder: str) -> None:
+        """Make what was published to and deleted from this folder durable."""
         ...
 
     def scratch(self, near: str) -> Path:

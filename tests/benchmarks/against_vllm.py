@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -128,10 +129,16 @@ def _vllm(course: Course, which: str) -> Round:
     """One of vLLM's own ways, by the script beside this one, in the environment that our engine's process has."""
     order = {"spec": course.spec.to_wire(), "chats": str(course.chats), "result": str(course.folder / f"{which}.json")}
     command = [sys.executable, "-m", "tests.benchmarks.vllm_ways", which, json.dumps(order)]
+    log = course.folder / f"{which}.log"
     began = time.monotonic()
-    with (course.folder / f"{which}.log").open("ab") as log:
-        subprocess.run(command, env=child_environment(course.spec, os.environ), stdout=log, stderr=log, check=True)
+    with log.open("wb") as out:
+        done = subprocess.run(
+            command, env=child_environment(course.spec, os.environ), stdout=out, stderr=out, check=False
+        )
     whole_s = time.monotonic() - began
+    if done.returncode:
+        msg = f"{which} ended with {done.returncode}:\n{log.read_text()[-4000:]}"
+        raise RuntimeError(msg)
     return Round(whole_s=whole_s, **json.loads(Path(order["result"]).read_text()))
 
 
@@ -159,8 +166,7 @@ def _report(found: dict[str, list[Round]]) -> None:
             name,
             figures.spread(up[name]),
             figures.spread(whole[name]),
-            f"{statistics.median([r.input_tokens / r.rows for r in rounds]):.0f}"
-            f" + {statistics.median([r.output_tokens / r.rows for r in rounds]):.1f}",
+            f"{_a_row([r.input_tokens for r in rounds])} + {_a_row([r.output_tokens for r in rounds])}",
             figures.spread([r.cached_tokens / r.input_tokens for r in rounds], ".3f"),
         ]
         for name, rounds in found.items()
@@ -172,3 +178,7 @@ def _report(found: dict[str, list[Round]]) -> None:
             f"nightmill / {other}: {figures.ratio(up['nightmill run'], up[other])} with the engine up (goal: {goal}), "
             f"{figures.ratio(whole['nightmill run'], whole[other])} whole process"
         )
+
+
+def _a_row(tokens: Sequence[int]) -> str:
+    return f"{statistics.median(tokens) / ROWS:.1f}"

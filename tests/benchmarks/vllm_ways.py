@@ -14,18 +14,26 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from vllm.engine.arg_utils import AsyncEngineArgs, EngineArgs
+
 from infra.engines.spec import EngineSpec
 from infra.engines.vllm_args import engine_args
+
+
+def chosen(spec: EngineSpec) -> dict[str, Any]:
+    """The engine arguments of Nightmill's engine that are not vLLM's defaults; no row has a schema, so not those."""
+    ours, theirs = engine_args(spec), AsyncEngineArgs(model=spec.path)
+    names = [field.name for field in fields(EngineArgs)]
+    changed = {name: getattr(ours, name) for name in names if getattr(ours, name) != getattr(theirs, name)}
+    del changed["structured_outputs_config"]
+    return {**changed, "model": spec.path, "served_model_name": [spec.model]}
 
 
 def raw(spec: EngineSpec, chats: Path) -> dict[str, Any]:
     """`LLM.chat` over all of them at once."""
     from vllm import LLM, SamplingParams  # noqa: PLC0415 - only where it runs: it takes seconds
-    from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415
 
-    names = {field.name for field in fields(EngineArgs)}
-    args = {name: value for name, value in vars(engine_args(spec)).items() if name in names}
-    llm = LLM.from_engine_args(EngineArgs(**args))
+    llm = LLM(**chosen(spec))
     bodies = [json.loads(line)["body"] for line in chats.read_text().splitlines()]
     params = SamplingParams(max_tokens=bodies[0]["max_tokens"], temperature=bodies[0]["temperature"])
     began = time.monotonic()
@@ -48,7 +56,7 @@ def run_batch(spec: EngineSpec, chats: Path) -> dict[str, Any]:
     output = chats.with_name("run_batch.jsonl")
     parser = launcher.make_arg_parser(FlexibleArgumentParser())
     given = parser.parse_args(["-i", str(chats), "-o", str(output), "--enable-prompt-tokens-details"])
-    args = Namespace(**{**vars(given), **vars(engine_args(spec))})
+    args = Namespace(**{**vars(given), **chosen(spec)})
     seconds: list[float] = []
     work = launcher.run_batch
 

@@ -1,11 +1,15 @@
 """One fixture a port; its parameters are the adapters. A new adapter adds a parameter, not a file."""
 
+import shutil
+
 import pytest
 
 from infra.clocks import ManualClock, SeededIds
+from infra.objects import open_objects
 from infra.objects.local import LocalObjects
 from infra.queue import open_queue
-from infra.sql import AT_ONCE, open_store
+from infra.sql import AT_ONCE, engine, open_store
+from tests.support.s3 import BUCKET
 
 
 @pytest.fixture
@@ -13,13 +17,29 @@ def clock():
     return ManualClock()
 
 
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory):
+    """An empty database that every test gets a copy of: to migrate one takes longer than most tests."""
+    home = tmp_path_factory.mktemp("migrated")
+    open_store(home).close()
+    return home
+
+
+@pytest.fixture
+def no_flush(monkeypatch):
+    """A power cut is not part of these tests, and a flush of the disk is most of their time."""
+    pragmas = [pragma.replace("= FULL", "= OFF") for pragma in engine.PRAGMAS]
+    monkeypatch.setattr(engine, "PRAGMAS", pragmas)
+
+
 @pytest.fixture(params=["sqlite"])
-def open_again(request, tmp_path, clock):
+def open_again(request, tmp_path, clock, migrated, no_flush):
     """Opens the same store as often as it is called."""
     opened = []
+    home = shutil.copytree(migrated, tmp_path / "home")
 
     def open_one():
-        opened.append(open_store(tmp_path / "home", clock=clock, pace=AT_ONCE))
+        opened.append(open_store(home, clock=clock, pace=AT_ONCE))
         return opened[-1]
 
     yield open_one
@@ -33,19 +53,26 @@ def store(open_again):
 
 
 @pytest.fixture(params=["sqlite"])
-def queue(request, tmp_path, clock):
+def queue(request, tmp_path, clock, no_flush):
     opened = open_queue(tmp_path / "home", clock=clock, ids=SeededIds(), pace=AT_ONCE)
     yield opened
     opened.close()
 
 
-@pytest.fixture(params=["file-uri", "path"])
+@pytest.fixture(params=["file-uri", "path", "s3"])
 def folder(request, tmp_path):
     """Where objects may be written, as a URI."""
     place = tmp_path / "objects with a space"
+    if request.param == "s3":
+        return f"s3://{BUCKET}/{place.as_posix().lstrip('/')}"
     return place.as_uri() if request.param == "file-uri" else str(place)
 
 
 @pytest.fixture
-def objects(folder):
-    return LocalObjects()
+def objects(folder, request, tmp_path):
+    """The adapter itself, without the router."""
+    if not folder.startswith("s3:"):
+        return LocalObjects()
+    request.getfixturevalue("s3_keys")
+    options = request.getfixturevalue("s3").options()
+    return open_objects(scratch=tmp_path / "scratch", s3=options).of(folder)

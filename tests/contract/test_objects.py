@@ -2,19 +2,25 @@
 
 import errno
 import os
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from infra.objects import objects_for
+from infra.objects import RoutedObjects, S3Options, open_objects
 from infra.objects.local import path_of
 from jobs.errors import Exists, NotFound, Refused, StorageFull, Unavailable
 from jobs.ports.objects import ObjectFacts
 
 pytestmark = pytest.mark.contract
+local = pytest.mark.parametrize("folder", ["file-uri", "path"], indirect=True)
+"""What only a file system has: links, folders to sync, errno."""
 
 
 def hidden(folder):
+    """What a write has left behind, if anything."""
+    if folder.startswith("s3:"):
+        return []
     return [name for _, _, names in os.walk(path_of(folder)) for name in names if name.endswith(".tmp")]
 
 
@@ -71,6 +77,7 @@ def test_publish_gives_a_second_name_once(objects, folder):
         objects.publish(f"{folder}/nobody", target)
 
 
+@local
 @pytest.mark.parametrize("code", [errno.EXDEV, errno.EPERM, errno.EMLINK])
 def test_where_links_cannot_be_made_a_copy_does_the_same(objects, folder, monkeypatch, code):
     objects.put_if_absent(f"{folder}/a", b"rows")
@@ -98,10 +105,20 @@ def test_a_list_is_sorted_and_hides_what_is_unfinished(objects, folder):
     objects.scratch(f"{folder}/b").write_bytes(b"half")
     found = list(objects.list(folder))
     assert [facts.uri for facts in found] == sorted(f"{folder}/{name}" for name in names)
-    assert {path_of(facts.uri).name for facts in found} == {"b", "z", "a.b", "é ?#%"}
+    if "s3:" not in folder:
+        assert {path_of(facts.uri).name for facts in found} == {"b", "z", "a.b", "é ?#%"}
     assert [objects.facts(facts.uri) for facts in found] == found
     assert list(objects.list(f"{folder}/a/")) == [f for f in found if "/a/" in f.uri]
     assert list(objects.list(f"{folder}/nothing")) == []
+
+
+@local
+def test_a_sweeper_sees_what_died_unfinished_too(objects, folder):
+    objects.put_if_absent(f"{folder}/a", b"1")
+    objects.scratch(f"{folder}/a").write_bytes(b"half")
+    for facts in list(objects.list(folder, unfinished=True)):
+        objects.delete(facts.uri)
+    assert list(path_of(folder).iterdir()) == []
 
 
 def test_what_is_not_there(objects, folder):
@@ -129,6 +146,7 @@ def test_a_deleted_object_is_gone(objects, folder):
     assert objects.facts(uri) is None
 
 
+@local
 @pytest.mark.parametrize(
     ("code", "error"),
     [
@@ -147,25 +165,41 @@ def test_errors_say_who_has_to_act_and_leave_nothing_half_written(objects, folde
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(error, match=r"x\.bin"):
         objects.put_if_absent(f"{folder}/x.bin", b"1")
-    assert os.listdir(path_of(folder)) == []
+    assert list(path_of(folder).iterdir()) == []
 
 
+@local
 def test_everything_is_synced_file_and_folder(objects, folder, monkeypatch):
     synced = []
-    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(str(Path(f"/proc/self/fd/{fd}").readlink())))
     objects.put_if_absent(f"{folder}/new/x", b"1")
-    root = str(path_of(folder))
-    assert synced[:2] == [os.path.dirname(root), root]
+    root = path_of(folder)
+    assert synced[:2] == [str(root.parent), str(root)]
     assert ".x." in synced[2]
     assert synced[3] == f"{root}/new"
 
 
-@pytest.mark.parametrize("uri", ["s3://bucket/key", "gs://b/k"])
-def test_an_unknown_scheme_is_refused_by_name(uri):
-    with pytest.raises(Refused, match=uri.partition("/")[0]):
-        objects_for(uri)
+@local
+def test_names_that_were_published_or_deleted_are_synced_folder_by_folder_when_asked(objects, folder, monkeypatch):
+    objects.put_if_absent(f"{folder}/_parts/a", b"1")
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(str(Path(f"/proc/self/fd/{fd}").readlink())))
+    objects.publish(f"{folder}/_parts/a", f"{folder}/b")
+    objects.delete(f"{folder}/_parts/a")
+    assert synced == []
+    objects.sync(folder)
+    assert synced == [str(path_of(folder))]
+    with pytest.raises(NotFound, match="nobody"):
+        objects.sync(f"{folder}/nobody")
 
 
+def test_an_unknown_scheme_is_refused_by_name(tmp_path):
+    routed = open_objects(scratch=tmp_path, s3=S3Options())
+    with pytest.raises(Refused, match="gs://b/k has the scheme gs://, and only file://, s3:// and plain paths"):
+        routed.read("gs://b/k")
+
+
+@local
 @pytest.mark.parametrize("uri", ["s3://bucket/key", "file://host/x", "file://x"])
 def test_a_name_that_is_not_local_is_refused(objects, uri):
     with pytest.raises(Refused, match="not a local file"):
@@ -174,5 +208,24 @@ def test_a_name_that_is_not_local_is_refused(objects, uri):
 
 @pytest.mark.parametrize("uri", ["relative/x", "/abs/x", "file:///abs/x", "FILE://localhost/abs/x"])
 def test_local_names_of_every_form_have_the_adapter(uri):
-    assert type(objects_for(uri)).__name__ == "LocalObjects"
+    assert type(RoutedObjects().of(uri)).__name__ == "LocalObjects"
     assert path_of(uri).as_posix() in {"relative/x", "/abs/x"}
+
+
+def test_each_uri_goes_to_its_store_and_none_is_published_into_another(objects, folder, tmp_path):
+    routed = RoutedObjects(openers={"file": lambda: objects, "s3": lambda: objects})
+    uri = f"{folder}/x"
+    scratch = routed.scratch(uri)
+    scratch.write_bytes(b"1")
+    assert routed.put_file_if_absent(uri, scratch) == routed.put_if_absent(uri, b"1") == routed.facts(uri)
+    routed.publish(uri, f"{folder}/y")
+    routed.sync(folder)
+    assert routed.replace(f"{folder}/y", b"2").size == 1
+    assert [routed.read(facts.uri) for facts in routed.list(folder)] == [b"1", b"2"]
+    with routed.open(uri) as file:
+        assert file.read() == b"1"
+    routed.delete(uri)
+    assert routed.facts(uri) is None
+    other = "/tmp/z" if folder.startswith("s3:") else "s3://b/z"
+    with pytest.raises(Refused, match="different stores"):
+        routed.publish(f"{folder}/y", other)

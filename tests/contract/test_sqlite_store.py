@@ -27,7 +27,8 @@ def pragma(connection, name):
     return connection.exec_driver_sql(f"PRAGMA {name}").scalar()
 
 
-def test_every_connection_is_set_up_to_survive_a_power_cut(store):
+def test_every_connection_is_set_up_to_survive_a_power_cut(tmp_path):
+    store = open_store(tmp_path, pace=AT_ONCE)
     wanted = {
         "journal_mode": "wal", "synchronous": 2, "busy_timeout": 30000, "wal_autocheckpoint": 1000,
         "recursive_triggers": 1,
@@ -35,6 +36,7 @@ def test_every_connection_is_set_up_to_survive_a_power_cut(store):
     with store._db.read() as reader:
         assert {name: pragma(reader, name) for name in wanted} == wanted
     assert store._db.write(lambda writer: {name: pragma(writer, name) for name in wanted}) == wanted
+    store.close()
 
 
 @pytest.mark.parametrize("table", ["entries", "blocks", "sealed"])
@@ -178,28 +180,77 @@ def test_hot_reads_use_their_index(store, read, index):
 
 # ---- verify: each kind of tampering, after the triggers were removed --------------------------------
 
+# fmt: off
 TAMPERING = [
     ("an amount", "UPDATE entries SET amount_pico = amount_pico + 1 WHERE id = 1", "is off by 1 pico-USD"),
-    ("an amount, sealed", "UPDATE entries SET amount_pico = amount_pico + 1 WHERE id = 1", "block 0 is not what was sealed"),
-    ("a balanced amount", "UPDATE entries SET amount_pico = amount_pico + 5 - 10 * (line > 0) WHERE line IN (0, 3) AND task LIKE '%0'", "is not the usage of"),
+    (
+        "an amount, sealed",
+        "UPDATE entries SET amount_pico = amount_pico + 1 WHERE id = 1",
+        "block 0 is not what was sealed",
+    ),
+    (
+        "a balanced amount",
+        (
+            "UPDATE entries SET amount_pico = amount_pico + 5 - 10 * (line > 0) WHERE line IN (0, 3) AND "
+            "task LIKE '%0'"
+        ),
+        "is not the usage of",
+    ),
     ("a tenant", "UPDATE entries SET tenant = 'other' WHERE id = 2", "block 0 is not what was sealed"),
     ("a time", "UPDATE entries SET at = at + 1", "block 1 is not what was sealed"),
     ("an entry gone", "DELETE FROM entries WHERE id = 3", "its 3 entries give another root"),
-    ("a charge gone", "DELETE FROM entries WHERE txn LIKE 'use:%00002'", "job-a-s00000.00002 has results and no charge"),
-    ("an entry of nothing", "INSERT INTO entries SELECT 99, 'ghost', line, kind, account, 0, currency, tenant, project, tags, creator, job, task, model, price_version, token_class, tokens, at FROM entries WHERE id = 1", "transaction ghost is in no block"),
+    (
+        "a charge gone",
+        "DELETE FROM entries WHERE txn LIKE 'use:%00002'",
+        "job-a-s00000.00002 has results and no charge",
+    ),
+    (
+        "an entry of nothing",
+        (
+            "INSERT INTO entries SELECT 99, 'ghost', line, kind, account, 0, currency, tenant, project, "
+            "tags, creator, job, task, model, price_version, token_class, tokens, at FROM entries WHERE id = "
+            "1"
+        ),
+        "transaction ghost is in no block",
+    ),
     ("a place gone", "DELETE FROM sealed WHERE block = 0", "says 1 transactions and has 0"),
     ("a block gone", "DELETE FROM blocks WHERE block = 0", "block 0 is missing"),
     ("a root", "UPDATE blocks SET root = 'f' WHERE block = 0", "block 1 does not follow"),
-    ("a balance", "UPDATE balances SET amount_pico = '7' WHERE account LIKE 'tenant%'", "the balance of tenant:default:usage is 7"),
-    ("a balance of nobody", "INSERT INTO balances VALUES ('thief', 'USD', '7')", "the balance of thief is 7 pico-USD, its entries give 0"),
+    (
+        "a balance",
+        "UPDATE balances SET amount_pico = '7' WHERE account LIKE 'tenant%'",
+        "the balance of tenant:default:usage is 7",
+    ),
+    (
+        "a balance of nobody",
+        "INSERT INTO balances VALUES ('thief', 'USD', '7')",
+        "the balance of thief is 7 pico-USD, its entries give 0",
+    ),
     ("totals", "UPDATE job_totals SET amount_pico = '1'", "the totals of job-a"),
     ("a usage", "UPDATE tasks SET usage = replace(usage, '100', '99') WHERE usage IS NOT NULL", "is not the usage of"),
     ("a price", "UPDATE jobs SET price = replace(price, '150000', '1')", "at the price of job-a"),
-    ("a task undone", "UPDATE tasks SET state = 'queued' WHERE id LIKE '%00000'", "is charged or has results, and is not done"),
-    ("a reservation left", "UPDATE reservations SET state = 'open' WHERE task LIKE '%00000'", "00000 is done and still holds a reservation"),
-    ("a reservation of nobody", "INSERT INTO reservations VALUES ('ghost', 1, 'job-a', 1, 'open', 0, NULL)", "task ghost is unknown and still holds a reservation"),
-    ("a reservation gone", "UPDATE reservations SET state = 'voided' WHERE task LIKE '%00003'", "00003 is released or leased without a reservation"),
-]  # fmt: skip
+    (
+        "a task undone",
+        "UPDATE tasks SET state = 'queued' WHERE id LIKE '%00000'",
+        "is charged or has results, and is not done",
+    ),
+    (
+        "a reservation left",
+        "UPDATE reservations SET state = 'open' WHERE task LIKE '%00000'",
+        "00000 is done and still holds a reservation",
+    ),
+    (
+        "a reservation of nobody",
+        "INSERT INTO reservations VALUES ('ghost', 1, 'job-a', 1, 'open', 0, NULL)",
+        "task ghost is unknown and still holds a reservation",
+    ),
+    (
+        "a reservation gone",
+        "UPDATE reservations SET state = 'voided' WHERE task LIKE '%00003'",
+        "00003 is released or leased without a reservation",
+    ),
+]
+# fmt: on
 
 
 @pytest.mark.parametrize(("statement", "fault"), [t[1:] for t in TAMPERING], ids=[t[0] for t in TAMPERING])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
-from pytest import mark
 
 from jobs import ledger, pricing, ranges
 from jobs.feed import Feedable, FeedPolicy, next_chunk
@@ -13,9 +15,7 @@ from jobs.quote import prefix_hits
 from jobs.ranges import Range, Ranges
 from tests.support.values import a_job, a_price
 
-pytestmark = mark.property
-settings.register_profile("quick", deadline=None, max_examples=100)
-settings.load_profile("quick")
+pytestmark = pytest.mark.property
 
 rows = st.sets(st.integers(0, 60))
 places = st.integers(0, 65)
@@ -35,7 +35,7 @@ def test_ranges_hold_exactly_the_rows_they_were_made_of_in_the_fewest_pieces(num
     made = of(numbers)
     assert (list(ranges.rows_of(made)), ranges.count(made)) == (sorted(numbers), len(numbers))
     assert all(start < stop for start, stop in made)
-    assert all(one.stop < two.start for one, two in zip(made, made[1:], strict=False))
+    assert all(one.stop < two.start for one, two in pairwise(made))
 
 
 @given(rows, places, places)

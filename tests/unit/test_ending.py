@@ -71,7 +71,7 @@ def test_a_sample_does_not_pause(job, counts, rule):
 
 
 def test_queued_released_and_leased_tasks_are_open():
-    assert open_tasks({state: 1 for state in TaskState}) == 3
+    assert open_tasks(dict.fromkeys(TaskState, 1)) == 3
     assert open_tasks({}) == 0
 
 
@@ -85,13 +85,19 @@ def test_queued_released_and_leased_tasks_are_open():
         ),
         pytest.param(
             a_job(state=JobState.CANCELLING, reason="by alice"),
-            {"error": 10},
+            {"error": 9, "cancelled": 1},
             (JobState.CANCELLED, "by alice"),
             id="cancelled",
         ),
         pytest.param(
-            a_job(state=JobState.EXPIRING, reason="its deadline passed"),
+            a_job(state=JobState.CANCELLING, reason="by alice"),
             {"ok": 10},
+            (JobState.COMPLETED, ""),
+            id="cancelled after its last row",
+        ),
+        pytest.param(
+            a_job(state=JobState.EXPIRING, reason="its deadline passed"),
+            {"ok": 9, "expired": 1},
             (JobState.EXPIRED, "its deadline passed"),
             id="expired",
         ),

@@ -5,6 +5,7 @@ import copy
 import pickle
 import re
 import string
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -80,10 +81,10 @@ def test_every_error_is_in_one_branch_and_has_a_sentence(error):
 # ---- every place that raises one ------------------------------------------------------------------
 
 
+@cache
 def sources():
-    for package in ("jobs", "infra", "workers", "api"):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield path, ast.parse(path.read_text())
+    paths = [path for package in ("jobs", "infra", "workers", "api") for path in sorted((ROOT / package).rglob("*.py"))]
+    return [(path, ast.parse(path.read_text())) for path in paths]
 
 
 def declared():

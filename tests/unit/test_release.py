@@ -32,6 +32,11 @@ def test_no_more_go_into_one_transaction_than_the_batch():
     assert how_many([1] * 5000, [], POLICY) == 512
 
 
+def test_where_enough_is_released_only_the_first_queued_task_is_read():
+    assert POLICY.to_read([600, 500]) == 1
+    assert POLICY.to_read([4096]) == POLICY.to_read([600, 300]) == 512
+
+
 def test_nothing_queued_releases_nothing():
     assert how_many([], [], POLICY) == 0
 

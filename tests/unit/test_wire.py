@@ -61,5 +61,5 @@ def test_bytes_that_no_database_should_see_are_unreadable(value):
 
 
 def test_an_unreadable_message_names_its_faults():
-    with pytest.raises(Unreadable, match="^epoch 'x', ticket 5$"):
+    with pytest.raises(Unreadable, match=r"^epoch 'x', ticket 5$"):
         wire.decode(body(epoch="x", ticket=5), Priority.NORMAL)

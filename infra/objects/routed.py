@@ -1,0 +1,71 @@
+"""Every URI by its scheme: one object port over a local folder and S3."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from infra.objects.local import LocalObjects, scheme_of
+from jobs.errors import Refused
+from jobs.ports.objects import ObjectFacts, Objects
+
+Opener = Callable[[], Objects]
+
+
+@dataclass(slots=True, kw_only=True)
+class RoutedObjects:
+    """openers: by scheme; each is asked once, when the first of its URIs comes. Plain paths are local files."""
+
+    openers: Mapping[str, Opener] = field(default_factory=lambda: {"file": LocalObjects})
+    _opened: dict[str, Objects] = field(default_factory=dict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def of(self, uri: str) -> Objects:
+        """The adapter for a URI. Raises Refused naming the scheme and those there are."""
+        scheme = scheme_of(uri)
+        with self._lock:
+            if scheme not in self._opened:
+                if scheme not in self.openers:
+                    known = ", ".join(f"{name}://" for name in self.openers)
+                    reason = f"{uri} has the scheme {scheme}://, and only {known} and plain paths can be used"
+                    raise Refused(reason=reason)
+                self._opened[scheme] = self.openers[scheme]()
+            return self._opened[scheme]
+
+    def put_if_absent(self, uri: str, data: bytes) -> ObjectFacts:
+        return self.of(uri).put_if_absent(uri, data)
+
+    def put_file_if_absent(self, uri: str, local: Path) -> ObjectFacts:
+        return self.of(uri).put_file_if_absent(uri, local)
+
+    def replace(self, uri: str, data: bytes) -> ObjectFacts:
+        return self.of(uri).replace(uri, data)
+
+    def publish(self, source: str, target: str) -> None:
+        if scheme_of(source) != scheme_of(target):
+            raise Refused(reason=f"{source} cannot be published as {target}: the two lie in different stores")
+        self.of(target).publish(source, target)
+
+    def read(self, uri: str) -> bytes:
+        return self.of(uri).read(uri)
+
+    def open(self, uri: str) -> BinaryIO:
+        return self.of(uri).open(uri)
+
+    def facts(self, uri: str) -> ObjectFacts | None:
+        return self.of(uri).facts(uri)
+
+    def list(self, prefix: str, *, unfinished: bool = False) -> Iterator[ObjectFacts]:
+        return self.of(prefix).list(prefix, unfinished=unfinished)
+
+    def delete(self, uri: str) -> None:
+        self.of(uri).delete(uri)
+
+    def sync(self, folder: str) -> None:
+        self.of(folder).sync(folder)
+
+    def scratch(self, near: str) -> Path:
+        return self.of(near).scratch(near)

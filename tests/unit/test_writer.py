@@ -1,0 +1,166 @@
+"""The group committer, over a transaction that only takes notes."""
+
+import os
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from infra.sql.writer import Pace, Writer
+from jobs.errors import Broken, DatabaseUnavailable
+
+pytestmark = pytest.mark.unit
+
+
+class Notes:
+    """Transactions as lists of what was done in them."""
+
+    def __init__(self):
+        self.committed = []
+        self.rolled_back = 0
+        self.fail_commit = False
+
+    @contextmanager
+    def begin(self):
+        done = []
+        try:
+            yield done
+        except BaseException:
+            self.rolled_back += 1
+            raise
+        if self.fail_commit:
+            raise OSError("disk")
+        self.committed.append(done)
+
+
+@pytest.fixture
+def notes():
+    return Notes()
+
+
+def a_writer(notes, **pace):
+    return Writer(notes.begin, Pace(**{"linger_s": 0.0, "commit_linger_s": 0.0, "gap_s": 0.0, **pace}))
+
+
+def together(writer, works):
+    """Run works from as many threads; results or errors, in order."""
+    answers = [None] * len(works)
+
+    def run(number):
+        try:
+            answers[number] = writer.run(works[number])
+        except (ValueError, OSError, DatabaseUnavailable) as error:
+            answers[number] = repr(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(works))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers
+
+
+def note(word):
+    def work(done):
+        done.append(word)
+        return word.upper()
+
+    return work
+
+
+def fail(done):
+    raise ValueError("lame")
+
+
+def test_a_result_comes_back_once_it_is_committed(notes):
+    writer = a_writer(notes)
+    assert writer.run(note("a")) == "A"
+    assert notes.committed == [["a"]]
+    writer.close()
+
+
+def test_what_arrives_while_one_lingers_shares_its_transaction(notes):
+    """The group is full at three members, so that nothing here depends on time."""
+    writer = a_writer(notes, linger_s=3600.0, members=3)
+    assert together(writer, [note("a"), note("b"), note("c")]) == ["A", "B", "C"]
+    assert [sorted(done) for done in notes.committed] == [["a", "b", "c"]]
+    writer.close()
+
+
+def test_a_failing_member_fails_alone(notes):
+    writer = a_writer(notes, linger_s=3600.0, members=3)
+    assert together(writer, [note("a"), fail, note("c")]) == ["A", "ValueError('lame')", "C"]
+    assert sorted(notes.committed) == [["a"], ["c"]]
+    assert notes.rolled_back == 2
+    writer.close()
+
+
+def test_a_backend_that_is_away_is_waited_for_once_not_once_a_member(notes):
+    tried = []
+
+    def away(done):
+        tried.append(1)
+        raise DatabaseUnavailable(where="here", reason="locked")
+
+    writer = a_writer(notes, linger_s=3600.0, members=3)
+    assert [answer[:19] for answer in together(writer, [away, away, away])] == ["DatabaseUnavailable"] * 3
+    assert len(tried) == 1
+    writer.close()
+
+
+def test_a_commit_that_fails_fails_for_each(notes):
+    notes.fail_commit = True
+    writer = a_writer(notes, linger_s=3600.0, members=2)
+    assert together(writer, [note("a"), note("b")]) == ["OSError('disk')"] * 2
+    notes.fail_commit = False
+    writer.close()
+
+
+def test_an_impatient_member_ends_the_wait_of_a_patient_one(notes):
+    writer = a_writer(notes, linger_s=3600.0)
+    first = threading.Thread(target=lambda: writer.run(note("patient")))
+    first.start()
+    writer.run(note("now"), linger_s=0.0)
+    writer.close()
+    first.join()
+    assert sorted(word for done in notes.committed for word in done) == ["now", "patient"]
+
+
+def test_closing_finishes_what_waits_and_takes_nothing_more(notes):
+    writer = a_writer(notes, linger_s=3600.0)
+    waiting = threading.Thread(target=lambda: writer.run(note("a")))
+    waiting.start()
+    while not writer._waiting:
+        pass
+    writer.close()
+    waiting.join()
+    assert notes.committed == [["a"]]
+    with pytest.raises(Broken, match="closed"):
+        writer.run(note("b"))
+
+
+def test_a_writer_that_never_wrote_starts_no_thread(notes):
+    writer = a_writer(notes)
+    writer.close()
+    assert writer._thread is None
+
+
+def test_a_writer_is_not_used_after_a_fork(notes, monkeypatch):
+    writer = a_writer(notes)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(Broken, match="fork"):
+        writer.run(note("a"))
+
+
+def test_the_gap_follows_the_last_commit(notes, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("infra.sql.writer.time.monotonic", lambda: now[0])
+    writer = a_writer(notes, linger_s=0.002, gap_s=0.005)
+    writer._last_commit = 100.0
+    writer._waiting = [type("Member", (), {"due": 100.002})]
+    assert writer._hold_back_s() == pytest.approx(0.005)
+    now[0] = 100.004
+    assert writer._hold_back_s() == pytest.approx(0.001)
+    now[0] = 100.006
+    assert writer._hold_back_s() < 0
+    writer._waiting = []
