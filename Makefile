@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 INSTALL = @$(PYTHON) infra/deploy/install.py --venv $(VENV) --engine $(ENGINE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo lint check test chaos bench docs lock clean
+.PHONY: help setup setup-dev demo lint check test cluster cluster-down chaos bench docs lock clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -39,8 +39,14 @@ check: lint ## ruff, mypy, direction of imports, docs
 test: lint ## check, then every test
 	$(BIN)/pytest
 
-chaos: setup-dev ## kill -9 at every durable step, CHAOS_RUNS times
-	CHAOS_RUNS=$(CHAOS_RUNS) $(BIN)/pytest tests/chaos --timeout 3600
+cluster: setup-dev ## Kafka, PostgreSQL, an S3 server and Ray on this machine, for `nightmill up --cluster`
+	$(BIN)/python -m infra.deploy.cluster up
+
+cluster-down: ## end them
+	$(BIN)/python -m infra.deploy.cluster down
+
+chaos: setup-dev ## kill -9 at every durable step, CHAOS_RUNS times; the protocol's model with two faults
+	CHAOS_RUNS=$(CHAOS_RUNS) NIGHTMILL_MODEL_FAULTS=2 $(BIN)/pytest tests/property/test_protocol_model.py tests/chaos --timeout 3600
 
 bench: setup-dev ## rows per second beside raw vLLM, and of a million rows (BENCH=million: only those)
 	ROUNDS=$(ROUNDS) $(BIN)/python -m tests.benchmarks $(BENCH)

@@ -6,8 +6,10 @@ Imports stand inside the methods: `nightmill status` must not wait for what only
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from infra import logs
 from infra.settings import Settings
@@ -17,6 +19,7 @@ from jobs.ports.clock import Clock, Ids
 from jobs.ports.intake import Tokenizer
 from jobs.ports.objects import Objects
 from jobs.ports.planning import Publisher, SegmentPlanner
+from jobs.ports.queue import Queue
 from jobs.ports.rows import PartSink, RowSource
 from jobs.ports.store import Store
 
@@ -24,9 +27,10 @@ if TYPE_CHECKING:
     from infra.data.intake import DataIntake
     from infra.data.results import Results
     from infra.data.wiring import DataSide
+    from infra.engines.process import EngineProcess
     from infra.locks import OwnerLock
     from infra.models.registry import Registry
-    from infra.queue import SqliteQueue
+    from infra.queue.kafka_policy import KafkaPolicy
 
 MIB = 1 << 20
 
@@ -63,16 +67,58 @@ class Home:
     @cached_property
     def store(self) -> Store:
         """The database, migrated to this release's schema."""
-        from infra.sql import open_store
+        from infra.sql import PostgresPolicy, open_store
 
-        return open_store(self.settings.home, clock=self.clock)
+        settings = self.settings
+        policy = PostgresPolicy(
+            connections=settings.database_connections,
+            statement_s=settings.database_statement_s,
+            retry_s=settings.database_retry_s,
+        )
+        return open_store(settings.database_url or settings.home, clock=self.clock, policy=policy)
 
     @cached_property
-    def broker(self) -> SqliteQueue:
-        """The topics."""
+    def broker(self) -> Queue:
+        """The topics: Kafka's where the settings name a broker, else the data directory's own."""
+        if self.settings.kafka_bootstrap:
+            from infra.queue.kafka import open_kafka
+
+            return open_kafka(self._kafka_policy())
         from infra.queue import open_queue
 
         return open_queue(self.settings.home, clock=self.clock, ids=self.ids)
+
+    def _kafka_policy(self) -> KafkaPolicy:
+        from infra.queue.kafka_policy import KafkaPolicy, Security
+
+        settings = self.settings
+        security = Security(
+            protocol=settings.kafka_security,
+            mechanism=settings.kafka_sasl_mechanism,
+            username=settings.kafka_username,
+            password=settings.kafka_password,
+            ca=self._file(settings.kafka_ca),
+            cert=self._file(settings.kafka_cert),
+            key=self._file(settings.kafka_key),
+            key_password=settings.kafka_key_password,
+            check_hostname=settings.kafka_check_hostname == "yes",
+        )
+        return KafkaPolicy(
+            bootstrap=settings.kafka_bootstrap,
+            client_id=settings.kafka_client_id,
+            security=security,
+            partitions=settings.kafka_partitions,
+            replication=settings.kafka_replication,
+            retention_s=settings.kafka_retention_s,
+            publish_s=settings.kafka_publish_timeout_s,
+            answer_s=settings.kafka_answer_timeout_s,
+            session_s=settings.kafka_session_s,
+            max_poll_s=settings.kafka_max_poll_s,
+        )
+
+    def _file(self, setting: Path) -> Path | None:
+        """A relative path is below the data directory; an empty one is none."""
+        return None if setting == Path() else self.settings.home / setting
 
     @cached_property
     def objects(self) -> Objects:
@@ -88,6 +134,12 @@ class Home:
             timeout_s=settings.s3_timeout_s,
         )
         return open_objects(scratch=settings.scratch, s3=s3)
+
+    @property
+    def own_objects(self) -> str:
+        """URI of the folder of what is not the user's."""
+        where = self.settings.objects
+        return where if "://" in where else (self.settings.home / where).as_uri()
 
     # ---- models ---------------------------------------------------------------------------------
 
@@ -116,6 +168,26 @@ class Home:
 
         return context_length(model)
 
+    def engine(self, model: Model, engine_args: Mapping[str, Any], log_name: str) -> EngineProcess:
+        """The engine of a model, not yet started. log_name: of its log file, without its ending."""
+        from infra.engines.process import EngineProcess
+        from infra.engines.spec import EngineSpec
+
+        settings = self.settings
+        return EngineProcess(
+            EngineSpec(
+                model=model.name,
+                kind=model.kind,
+                backend="fake" if model.engine == "fake" else "vllm",
+                path=model.path,
+                engine_args={**model.engine_args, **engine_args},
+                log_path=settings.logs / f"{log_name}.log",
+                cpu_kv_cache_gib=settings.kv_cache_gib,
+                hang_timeout_s=settings.hang_timeout_s,
+                start_timeout_s=settings.engine_start_timeout_s,
+            )
+        )
+
     # ---- rows -----------------------------------------------------------------------------------
 
     @cached_property
@@ -126,7 +198,7 @@ class Home:
 
         return data_side(
             self.objects,
-            home=self.settings.objects.as_uri(),
+            home=self.own_objects,
             secret=home_secret(self.settings.home),
             files=self.store.files,
             policy=self._plan_policy(),
@@ -180,7 +252,7 @@ class Home:
         return DataIntake(
             self.objects,
             self.data.reader,
-            home=self.settings.objects.as_uri(),
+            home=self.own_objects,
             scratch=scratch,
             embedding_size=embedding_size,
         )

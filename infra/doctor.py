@@ -15,13 +15,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from infra import machine
 from infra.bootstrap import Home
 from infra.engines import environment
 from infra.settings import Settings
 from jobs.errors import NightmillError
-from jobs.model import Value
+from jobs.model import Priority, Value
+
+if TYPE_CHECKING:
+    from infra.sql.health import Server
 
 OLDEST_PYTHON = (3, 11)
 MIB = 1 << 20
@@ -55,6 +59,7 @@ def examine(settings: Settings) -> Iterator[Check]:
         "home": _home,
         "disk": _disk,
         "database": _database,
+        "queue": _queue,
         "ledger": _ledger,
         "models": _models,
         "clock": _clock,
@@ -176,6 +181,9 @@ def _disk(settings: Settings) -> Iterator[Check]:
 def _database(settings: Settings) -> Iterator[Check]:
     from infra.sql.schema import HEAD
 
+    if settings.database_url:
+        yield from _server(settings.database_url)
+        return
     file = settings.database
     if not file.exists():
         yield Check(name="database", level=Level.OK, found=f"{file} is not there yet; the first command makes it")
@@ -188,6 +196,52 @@ def _database(settings: Settings) -> Iterator[Check]:
     state = f"{file}, {file.stat().st_size / MIB:.1f} MiB, revision {revision}"
     older = "" if revision == HEAD else f" (this release has {HEAD}; the next command brings it up to date)"
     yield Check(name="database", level=Level.OK, found=state + older)
+
+
+def _server(url: str) -> Iterator[Check]:
+    from infra.sql.health import look
+    from infra.sql.schema import HEAD
+
+    server = look(url)
+    found = f"{server.where}, PostgreSQL {server.version}, {server.size_bytes / MIB:.1f} MiB, "
+    found += f"revision {server.revision}" if server.revision else "no tables yet; the first command makes them"
+    if server.in_recovery:
+        mend = "name the primary in database_url, or both with target_session_attrs=read-write"
+        yield Check(name="database", level=Level.FAIL, found=f"{found}: a standby, which takes no writes", mend=mend)
+        return
+    older = f" (this release has {HEAD}; the next command brings it up to date)" if server.revision != HEAD else ""
+    yield Check(name="database", level=Level.OK, found=found + (older if server.revision else ""))
+    yield _standby(server)
+
+
+def _standby(server: Server) -> Check:
+    if not server.wants_standby:
+        mend = "set synchronous_standby_names on the server; until then a failover may lose the last commits"
+        return Check(name="standby", level=Level.WARN, found="no synchronous standby", mend=mend)
+    if server.standbys is None:
+        mend = "GRANT pg_read_all_stats to this user to see them"
+        return Check(name="standby", level=Level.WARN, found="synchronous standbys are asked for", mend=mend)
+    if server.standbys == 0:
+        found = "synchronous_standby_names is set, and no standby is synchronous now: every commit waits"
+        return Check(name="standby", level=Level.FAIL, found=found, mend="start the standby, or empty the setting")
+    return Check(name="standby", level=Level.OK, found=f"{server.standbys} synchronous: a failover loses no commit")
+
+
+def _queue(settings: Settings) -> Iterator[Check]:
+    """Kafka; the data directory's own topics need nothing."""
+    where = settings.kafka_bootstrap
+    if not where:
+        return
+    broker = Home(settings).broker
+    try:
+        pools = [f"{settings.topic_prefix}.{pool.name}.{priority}" for pool in settings.pools for priority in Priority]
+        differ = broker.disagreements([*pools, f"{settings.topic_prefix}.dead"])
+    finally:
+        broker.close()
+    mend = "change the topics with Kafka's own tools, or the settings kafka_…"
+    yield from (Check(name="queue", level=Level.WARN, found=sentence, mend=mend) for sentence in differ)
+    if not differ:
+        yield Check(name="queue", level=Level.OK, found=f"Kafka at {where} answers; its topics are as the settings say")
 
 
 def _look_into(file: Path) -> tuple[str, str]:
@@ -206,7 +260,7 @@ def _look_into(file: Path) -> tuple[str, str]:
 
 
 def _ledger(settings: Settings) -> Iterator[Check]:
-    if not settings.database.exists():
+    if not _has_tables(settings):
         return
     home = Home(settings)
     try:
@@ -218,6 +272,16 @@ def _ledger(settings: Settings) -> Iterator[Check]:
         yield Check(name="ledger", level=Level.FAIL, found=report.faults[0], mend=mend)
         return
     yield Check(name="ledger", level=Level.OK, found=f"sound: {report.transactions:,} transactions")
+
+
+def _has_tables(settings: Settings) -> bool:
+    """Whether a look into the database would make none."""
+    from infra.sql.health import look
+    from infra.sql.schema import HEAD
+
+    if settings.database_url:
+        return look(settings.database_url).revision == HEAD
+    return settings.database.exists()
 
 
 def _models(settings: Settings) -> Iterator[Check]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import re
+import socket
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,7 +19,8 @@ from typing import Self
 
 from jobs.errors import Conflict, Refused
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,199}")
+_UNFIT = re.compile(r"[^A-Za-z0-9._-]")
 
 
 class LockTaken(Conflict):
@@ -139,6 +142,12 @@ class OwnerLock:
     def __init__(self, home: Path) -> None:
         self._owners = home / "owners"
         self._names = home / "locks"
+        folder = hashlib.sha256(os.fsencode(home.absolute())).hexdigest()[:8]
+        self._where = f"{_UNFIT.sub('-', socket.gethostname())[:60]}.{folder}"
+
+    def owner(self, name: str) -> str:
+        """The name of an owner here: it says on which machine, and by which data directory, its lock can be seen."""
+        return f"{name}@{self._where}"
 
     def hold(self, owner: str, jobs: Iterable[str] = ()) -> FileLock:
         """Show that this owner lives, until the process ends or the lock is closed. The file lists its jobs."""
@@ -146,8 +155,9 @@ class OwnerLock:
         return FileLock(_file(self._owners, owner), text=" ".join(jobs), wait=True)
 
     def is_alive(self, owner: str) -> bool:
-        """Whether the owner's process lives."""
-        return is_locked(_file(self._owners, owner))
+        """Whether the owner's process lives. Of one elsewhere no lock is seen: it counts as alive."""
+        where = owner.partition("@")[2]
+        return where not in {"", self._where} or is_locked(_file(self._owners, owner))
 
     def pid_of(self, owner: str) -> int | None:
         """The owner's process id, None when it has left no trace."""

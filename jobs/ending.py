@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from jobs.model import Job, JobState, Outcome, TaskState, Usage, Value
 from jobs.outcomes import share_spoiled
 
+RESUMED = "resumed"
+"""What the reason of a job begins with that a person told to go on."""
+
 OPEN_TASKS = frozenset({TaskState.QUEUED, TaskState.RELEASED, TaskState.LEASED})
 
 

@@ -140,6 +140,12 @@ class JobOwned(Conflict):
     code = "job_owned"
 
 
+class Deposed(Conflict):
+    """Pool {scope} is scheduled by {owner} now."""
+
+    code = "deposed"
+
+
 class Exists(Conflict):
     """{uri} already exists with other content."""
 

@@ -2,7 +2,16 @@
 
 import pytest
 
-from tests.support.s3 import KEYS, s3_server
+from tests.support.kafka import kafka_broker
+from tests.support.postgres import postgres_server
+from tests.support.s3 import KEYS, FaultyS3, s3_server
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory):
+    """A Kafka broker."""
+    with kafka_broker(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")
@@ -10,6 +19,27 @@ def s3(tmp_path_factory):
     """An S3 server with an empty bucket."""
     with s3_server(tmp_path_factory.mktemp("s3")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A PostgreSQL server."""
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3_proxy(s3):
+    opened = FaultyS3(s3)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def faulty(s3_proxy):
+    """The same server behind a proxy, which does what a test's rule says."""
+    s3_proxy.reset()
+    return s3_proxy
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ reaper's job alone, so one slow task holds nothing behind it.
 from __future__ import annotations
 
 import queue
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import structlog
 
@@ -22,8 +23,12 @@ from jobs.ports.queue import Consumer, Outgoing, Queue, Record
 from jobs.ports.store import Store
 from workers import wire
 from workers.offsets import OffsetTracker
+from workers.sending import send
 
 log = structlog.get_logger()
+
+ORIGIN, REASON = "nightmill-origin", "nightmill-reason"
+"""Headers of a dead letter: the topic it lay in, and why it went no further."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +50,30 @@ class DispatchPolicy(Value):
 @dataclass(slots=True, kw_only=True)
 class Taken:
     """A polled message on its way to the database. token: the same in every attempt, so that a lease whose answer was
-    lost is known again as our own.
+    lost is known again as our own. message: None if it is unreadable (fault says why) and on its way to the dead
+    letters.
     """
 
     record: Record
-    message: Message
+    message: Message | None
     token: str
+    fault: str = ""
+
+
+class Crew(Protocol):
+    """The workers that a dispatcher leases for. Called from both of its threads."""
+
+    def room(self, priority: Priority) -> bool:
+        """Whether somebody wants another task of this priority."""
+        ...
+
+    def whom(self, priority: Priority) -> str | None:
+        """For whom to lease the next one: the owner's name; None if nobody has room any more."""
+        ...
+
+    def accept(self, job: Job, task: Task) -> None:
+        """A task that was leased for `task.owner`."""
+        ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,14 +85,13 @@ class Dispatcher:
     consumer: Consumer
     ids: Ids
     clock: Clock
-    owner: str
     priorities: dict[str, Priority]
-    room: Callable[[], bool]
-    accept: Callable[[Job, Task], None]
+    crew: Crew
     policy: DispatchPolicy
     dropped: Counter[str] = field(default_factory=Counter)
     _trackers: dict[tuple[str, int], OffsetTracker] = field(default_factory=dict)
     _to_lease: queue.SimpleQueue[Taken] = field(default_factory=queue.SimpleQueue)
+    _without_room: deque[Taken] = field(default_factory=deque)
     _answered: queue.SimpleQueue[Record] = field(default_factory=queue.SimpleQueue)
 
     # ---- the poll thread ------------------------------------------------------------------------
@@ -83,13 +105,14 @@ class Dispatcher:
 
     def _apply_room(self) -> float:
         """How long to wait in the next poll."""
-        behind = not self._to_lease.empty()
         assigned = sorted(self.consumer.assigned())
-        if not behind and self.room():
-            self.consumer.resume(assigned)
-            return self.policy.poll_s
-        self.consumer.pause(assigned)
-        return self.policy.behind_s if behind else self.policy.full_s
+        if not self._to_lease.empty():
+            self.consumer.pause(assigned)
+            return self.policy.behind_s
+        wanted = [place for place in assigned if self.crew.room(self.priorities[place[0]])]
+        self.consumer.resume(wanted)
+        self.consumer.pause([place for place in assigned if place not in wanted])
+        return self.policy.poll_s if len(wanted) == len(assigned) else self.policy.full_s
 
     def _tracker(self, record: Record) -> OffsetTracker:
         key = (record.place.topic, record.place.partition)
@@ -99,17 +122,15 @@ class Dispatcher:
         return tracker
 
     def _pass_on(self, record: Record) -> None:
+        message: Message | None = None
+        why = ""
         try:
             message = wire.decode(record.value, self.priorities[record.place.topic])
         except wire.Unreadable as fault:
             log.error("message_unreadable", topic=record.place.topic, offset=record.place.offset, fault=str(fault))
             self.dropped["unreadable"] += 1
-            self.broker.publish(
-                [Outgoing(topic=self.policy.dead_topic, key=record.key, value=record.value, headers=record.headers)]
-            )
-            self._answered.put(record)
-            return
-        self._to_lease.put(Taken(record=record, message=message, token=self.ids.token()))
+            why = str(fault)
+        self._to_lease.put(Taken(record=record, message=message, token=self.ids.token(), fault=why))
 
     def _commit_finished(self) -> None:
         while not self._answered.empty():
@@ -124,33 +145,61 @@ class Dispatcher:
     # ---- the lease thread -----------------------------------------------------------------------
 
     def lease_step(self, wait_s: float = 0.2) -> bool:
-        """Lease the next message's task and hand it to the worker; a database that is away is waited for.
+        """Lease the next message's task and hand it to the worker; a backend that is away is waited for.
 
         Whether a message was dealt with.
         """
-        try:
-            taken = self._to_lease.get(timeout=wait_s)
-        except queue.Empty:
+        taken = self._next(wait_s)
+        if taken is None:
             return False
         try:
-            self._lease(taken)
+            self._deal_with(taken)
         except Unavailable as error:
-            log.warning("database_away", reason=error.sentence, task=taken.message.task)
+            log.warning("backend_away", reason=error.sentence, place=taken.record.place)
             self._to_lease.put(taken)
             self.clock.sleep(self.policy.away_s)
+            return False
+        except _NoRoom:
+            self._without_room.append(taken)
+            self.clock.sleep(self.policy.full_s)
             return False
         self._answered.put(taken.record)
         return True
 
-    def _lease(self, taken: Taken) -> None:
-        grant = Lease(token=taken.token, owner=self.owner, lease_s=self.policy.lease_s)
-        answer = self.store.make([moves.lease(taken.message, grant)])[0]
+    def _next(self, wait_s: float) -> Taken | None:
+        """What came last may be urgent: what found no room is tried again when nothing else is there."""
+        try:
+            return self._to_lease.get(timeout=min(wait_s, self.policy.full_s) if self._without_room else wait_s)
+        except queue.Empty:
+            return self._without_room.popleft() if self._without_room else None
+
+    def _deal_with(self, taken: Taken) -> None:
+        if taken.message is None:
+            self._bury(taken.record, taken.fault)
+            return
+        owner = self.crew.whom(taken.message.priority)
+        if owner is None:
+            raise _NoRoom
+        self._lease(taken.message, Lease(token=taken.token, owner=owner, lease_s=self.policy.lease_s))
+
+    def _bury(self, record: Record, fault: str) -> None:
+        """To the dead letters, with its bytes."""
+        headers = (*record.headers, (ORIGIN, record.place.topic.encode()), (REASON, fault.encode()))
+        topic = self.policy.dead_topic
+        send(self.broker, [Outgoing(topic=topic, key=record.key, value=record.value, headers=headers)])
+
+    def _lease(self, message: Message, grant: Lease) -> None:
+        answer = self.store.make([moves.lease(message, grant)])[0]
         if answer is Answer.LOST:
             self.dropped["stale"] += 1
             return
-        task = self.store.task(taken.message.task)
+        task = self.store.task(message.task)
         if task.token == grant.token:
-            self.accept(self.store.job(task.job), task)
+            self.crew.accept(self.store.job(task.job), task.evolve(priority=message.priority))
+
+
+class _NoRoom(Exception):
+    """Whoever had room is gone or full: the message waits here, as its partition does."""
 
 
 def topics_of(prefix: str, pools: Sequence[str]) -> dict[str, Priority]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from jobs.ending import final_state
+from jobs.errors import Refused, Unavailable
 from jobs.model import Job, JobState, Outcome, Part, Task, TaskState, Usage, VoidReason
 from jobs.ports.planning import Final, Publisher
 from jobs.ports.rows import PartSink
@@ -52,9 +53,15 @@ class Finaliser:
         self.store.set_sealed(job.id)
 
     def seal_left_over(self) -> None:
-        """Jobs whose process died between closing the record and `_SUCCESS`."""
+        """Jobs whose process died between closing the record and `_SUCCESS`.
+
+        Every command does this: a folder that cannot be written to now must not keep the others from their work.
+        """
         for job in self.store.unsealed():
-            self.seal(job)
+            try:
+                self.seal(job)
+            except (Refused, Unavailable) as error:
+                log.warning("not_sealed", job=job.id, reason=error.sentence)
 
     def _void_rows(self, job: Job) -> tuple[list[Part], Usage]:
         parts, usage = [], Usage()

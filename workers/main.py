@@ -16,6 +16,7 @@ from jobs.model import Job
 from jobs.ports.engine import Engine, EngineInfo
 from jobs.release import ReleasePolicy
 from workers.beats import Beat
+from workers.crews import Alone
 from workers.dispatcher import Dispatcher, DispatchPolicy, topics_of
 from workers.finaliser import Finaliser
 from workers.mill import Mill, MillPolicy
@@ -31,13 +32,15 @@ def owned(home: Home, job_id: str) -> Iterator[str]:
 
     Both locks end with the process, so a death is seen at once and `resume` may follow it immediately.
     """
-    try:
-        claim = home.locks.claim(job_id)
-    except LockTaken as taken:
-        raise JobOwned(job=job_id, pid=taken.pid) from None
-    with claim:
-        owner = f"run-{os.getpid()}-{secrets.token_hex(4)}"
-        with home.locks.hold(owner, [job_id]):
+    owner = home.locks.owner(f"run-{os.getpid()}-{secrets.token_hex(4)}")
+    # The kernel closes a dead process's files in the order of their opening: whoever finds the job free must find its
+    # owner dead already, or he would take its leases for living ones and wait for them to run out.
+    with home.locks.hold(owner, [job_id]):
+        try:
+            claim = home.locks.claim(job_id)
+        except LockTaken as taken:
+            raise JobOwned(job=job_id, pid=taken.pid) from None
+        with claim:
             yield owner
 
 
@@ -114,10 +117,8 @@ def open_mill(
         consumer=home.broker.consumer(f"{settings.topic_prefix}.{job.pool}", list(topics)),
         ids=home.ids,
         clock=home.clock,
-        owner=owner,
         priorities=topics,
-        room=worker.room,
-        accept=worker.accept,
+        crew=Alone(owner=owner, worker=worker),
         policy=DispatchPolicy(lease_s=settings.lease_s, dead_topic=dead),
     )
     cap = FeedPolicy.for_engine(info.max_num_seqs).cap

@@ -64,11 +64,15 @@ class Meter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MillPolicy(Value):
-    """tick_s: pause between scheduler steps; they are woken earlier by every lease."""
+    """tick_s: pause between scheduler steps; they are woken earlier by every lease.
+
+    away_s: pause before a queue that did not answer is polled again.
+    """
 
     tick_s: float = 0.1
     beat_s: float = 2.0
     speed_every_s: float = 10.0
+    away_s: float = 0.5
 
 
 class Mill:
@@ -89,6 +93,7 @@ class Mill:
     ) -> None:
         self.job_id = job_id
         self._owner = beat.owner
+        self._topics = sorted(dispatcher.priorities)
         self._store = store
         self._broker = broker
         self._scheduler = scheduler
@@ -101,7 +106,7 @@ class Mill:
         self._meter = Meter()
         self._speed_noted_s = clock.monotonic()
         self._control = Loop("control", self._tick, self._alarm, every_s=policy.tick_s)
-        self._poll = Loop("poll", dispatcher.poll_step, self._alarm)
+        self._poll = Loop("poll", lambda: self._poll_step(dispatcher), self._alarm)
         self._lease = Loop("lease", lambda: self._lease_step(dispatcher), self._alarm)
         self._beat = Loop("beat", beat.step, self._alarm, every_s=policy.beat_s)
         self._work = Loop("work", self._work_once, self._alarm)
@@ -151,23 +156,40 @@ class Mill:
         try:
             for task, usage in self._store.leased_by(self._owner):
                 end_lease(self._store, task, usage, "stopped")
-            return self._scheduler.step(self.job_id)
+            self._job = self._scheduler.step(self.job_id)
+            if self._job.state.terminal:
+                self._remove_topics()
         except NightmillError as error:  # the first failure is the one to tell; what is left here, resume takes back
             log.warning("closing_failed", job=self.job_id, reason=error.sentence)
-            return self._job
+        return self._job
+
+    def _remove_topics(self) -> None:
+        """The pool was made for this job alone, and so were its topics."""
+        for topic in self._topics:
+            self._broker.delete_topic(topic)
 
     # ---- the steps ------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         try:
             self._job = self._scheduler.step(self.job_id)
+            self._note_speed()
         except Unavailable as error:
             if self._alarm.rang or error.code == "storage_full":
                 raise
             log.warning("backend_away", reason=error.sentence)
         if self._job.state is JobState.PAUSED:
             self._worker.drain("paused")
-        self._note_speed()
+
+    def _poll_step(self, dispatcher: Dispatcher) -> None:
+        """A broker that is away is polled on; what it has not heard of is told again, or dropped as known."""
+        try:
+            dispatcher.poll_step()
+        except Unavailable as error:
+            if error.code == "storage_full":
+                raise
+            log.warning("queue_away", reason=error.sentence)
+            self._clock.sleep(self._policy.away_s)
 
     def _lease_step(self, dispatcher: Dispatcher) -> None:
         if dispatcher.lease_step():

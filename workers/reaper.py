@@ -60,9 +60,9 @@ class Reaper:
 
     def step(self, pool: str) -> int:
         """How many tasks were taken back."""
-        ended = 0
+        ended = end_dead_owners(self.store, self.alive)
         if self.watch.seen(self.store.now(), self.clock.monotonic()):
-            ended = sum(end_lease(self.store, task, usage, "lease_lost") for task, usage in self.store.overdue(pool))
+            ended += sum(end_lease(self.store, task, usage, "lease_lost") for task, usage in self.store.overdue(pool))
         return ended + self._requeue_lost(pool)
 
     def _requeue_lost(self, pool: str) -> int:

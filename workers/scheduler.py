@@ -5,6 +5,7 @@ It decides nothing itself: how much to plan, release and when to pause are pure 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
@@ -23,6 +24,7 @@ from jobs.release import ReleasePolicy, how_many, reserve_pico
 from workers import wire
 from workers.finaliser import Finaliser, may_finish
 from workers.reaper import Reaper
+from workers.sending import send
 
 log = structlog.get_logger()
 
@@ -51,7 +53,7 @@ class PlanAhead:
 
     store: Store
     planner: SegmentPlanner
-    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="plan"))
+    threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="plan"))
     _under_way: Future[PlannedSegment] | None = None
     _segment: int = 0
     _closed: bool = False
@@ -68,7 +70,7 @@ class PlanAhead:
             return
         if self._wanted(job, head, ahead):
             self._segment = job.next_segment
-            self._under_way = self._pool.submit(self._plan, job)
+            self._under_way = self.threads.submit(self._plan, job)
 
     def wait(self) -> None:
         """Until the segment under way is planned; for a caller that has nothing else to do."""
@@ -77,7 +79,7 @@ class PlanAhead:
 
     def close(self) -> None:
         self._closed = True
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self.threads.shutdown(wait=True, cancel_futures=True)
 
     @staticmethod
     def _wanted(job: Job, head: Task | None, ahead: int) -> bool:
@@ -103,12 +105,11 @@ class PlanAhead:
 
 
 @dataclass(slots=True, kw_only=True)
-class Scheduler:
-    """Of one pool, under one leadership."""
+class Steps:
+    """What schedulers of one job and of many have in common: of one pool, under one leadership."""
 
     store: Store
     broker: Queue
-    plans: PlanAhead
     reaper: Reaper
     finaliser: Finaliser
     clock: Clock
@@ -116,8 +117,53 @@ class Scheduler:
     leader: Leader
     pool: str
     policy: SchedulePolicy
-    pause: PauseRule = PauseRule()
     _reaped_s: float = 0.0
+
+    def relay(self) -> None:
+        """Publish what was released."""
+        rows = self.store.pending(self.policy.release.batch, self.pool)
+        if not rows:
+            return
+        places = send(self.broker, [wire.encode(self.policy.prefix, row.message, self._trace()) for row in rows])
+        self.store.published({row.id: place for row, place in zip(rows, places, strict=True)})
+
+    def _trace(self) -> wire.Trace:
+        return wire.Trace(trace_id=self.ids.token(), span_id=self.ids.token()[: wire.SPAN_CHARS])
+
+    def withdraw(self, released: Sequence[Task]) -> None:
+        """Take back what need not be leased any more."""
+        if released:
+            self.store.make([moves.withdraw(task) for task in released])
+
+    def sweep(self, job: Job) -> None:
+        """Void what is left of an ending job."""
+        reason = _VOID[job.state]
+        while open_ones := self.store.tasks(job.id, _SWEPT):
+            answers = self.store.make([moves.sweep(task, reason) for task in open_ones])
+            if Answer.MADE not in answers:
+                return
+
+    def reap(self) -> None:
+        """Look at leases and lost messages, now and then."""
+        now = self.clock.monotonic()
+        if now - self._reaped_s >= self.policy.reap_every_s:
+            self._reaped_s = now
+            self.reaper.step(self.pool)
+
+    def set_state(self, job: Job, to: JobState, reason: str) -> Job:
+        """Change the state of a running job; one that does not run any more stays as it is."""
+        try:
+            return self.store.set_state(job.id, expect=frozenset({JobState.RUNNING}), to=to, reason=reason)
+        except WrongState:
+            return self.store.job(job.id)
+
+
+@dataclass(slots=True, kw_only=True)
+class Scheduler(Steps):
+    """Of one job in a pool of its own."""
+
+    plans: PlanAhead
+    pause: PauseRule = PauseRule()
 
     def step(self, job_id: str) -> Job:
         """One tick for one job; the job as it stands afterwards."""
@@ -130,13 +176,13 @@ class Scheduler:
         if job.state is JobState.RUNNING:
             self._release(job, queued, released)
         elif job.state is JobState.PAUSED:
-            self._withdraw(job)
+            self.withdraw(self.store.tasks(job.id, _RELEASED))
         else:
-            self._sweep(job, _VOID[job.state])
-        self._relay()
-        self._reap()
+            self.sweep(job)
+        self.relay()
+        self.reap()
         self.store.fold()
-        return self._judge(self.store.job(job_id))
+        return self._judge(self.store.job(job_id), queued=bool(queued))
 
     def _plan(self, job: Job, queued: list[Task]) -> None:
         if job.spec.sample and job.next_segment == 1 and self.pause.after_sample and not job.state.ending:
@@ -155,43 +201,14 @@ class Scheduler:
             ]
         )
 
-    def _relay(self) -> None:
-        rows = self.store.pending(self.policy.release.batch, self.pool)
-        if not rows:
-            return
-        places = self.broker.publish([wire.encode(self.policy.prefix, row.message) for row in rows])
-        self.store.published({row.id: place for row, place in zip(rows, places, strict=True)})
-
-    def _withdraw(self, job: Job) -> None:
-        released = self.store.tasks(job.id, _RELEASED)
-        if released:
-            self.store.make([moves.withdraw(task) for task in released])
-
-    def _sweep(self, job: Job, reason: VoidReason) -> None:
-        while open_ones := self.store.tasks(job.id, _SWEPT):
-            answers = self.store.make([moves.sweep(task, reason) for task in open_ones])
-            if Answer.MADE not in answers:
-                return
-
-    def _reap(self) -> None:
-        now = self.clock.monotonic()
-        if now - self._reaped_s >= self.policy.reap_every_s:
-            self._reaped_s = now
-            self.reaper.step(self.pool)
-
-    def _judge(self, job: Job) -> Job:
-        counts = self.store.task_counts(job.id)
+    def _judge(self, job: Job, *, queued: bool) -> Job:
+        # Counting a million tasks takes a quarter of a second: while some are queued the answer is known.
+        counts = {TaskState.QUEUED: 1} if queued else self.store.task_counts(job.id)
         if may_finish(job, open_tasks(counts)):
             return self.finaliser.finish(job)
         if job.state is not JobState.RUNNING:
             return job
         if job.deadline_at is not None and self.store.now() > job.deadline_at:
-            return self._set(job, JobState.EXPIRING, "its deadline passed")
+            return self.set_state(job, JobState.EXPIRING, "its deadline passed")
         reason = why_pause(job, counts, self.pause)
-        return self._set(job, JobState.PAUSED, reason) if reason else job
-
-    def _set(self, job: Job, to: JobState, reason: str) -> Job:
-        try:
-            return self.store.set_state(job.id, expect=frozenset({JobState.RUNNING}), to=to, reason=reason)
-        except WrongState:
-            return self.store.job(job.id)
+        return self.set_state(job, JobState.PAUSED, reason) if reason else job

@@ -1,13 +1,26 @@
-"""The message in a topic, as bytes: `{"v":1,"task":…,"epoch":7,"ticket":…,"pool":…}`, keyed by the task's id."""
+"""The message in a topic, as bytes: `{"v":1,"task":…,"epoch":7,"ticket":…,"pool":…}`, keyed by the task's id.
+
+In its headers lies the W3C trace context (`traceparent`), so that what a worker does is found beside what released it.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from jobs.model import Message, Priority
+from jobs.model import Message, Priority, Value
 from jobs.ports.queue import Outgoing
 
 VERSION = 1
+TRACEPARENT = "traceparent"
+TRACE_CHARS, SPAN_CHARS = 32, 16
+
+_TRACEPARENT = re.compile(
+    rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?", re.DOTALL
+)
+_SAMPLED = 0x01
 
 
 class Unreadable(ValueError):
@@ -19,13 +32,39 @@ def topic(prefix: str, pool: str, priority: Priority) -> str:
     return f"{prefix}.{pool}.{priority}"
 
 
-def encode(prefix: str, message: Message) -> Outgoing:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace(Value):
+    """W3C Trace Context, level 1: trace_id has 32 hexadecimal characters, span_id (of the parent) 16."""
+
+    trace_id: str
+    span_id: str
+    sampled: bool = True
+
+    @property
+    def header(self) -> tuple[str, bytes]:
+        return TRACEPARENT, f"00-{self.trace_id}-{self.span_id}-{int(self.sampled):02x}".encode()
+
+
+def trace_of(headers: Sequence[tuple[str, bytes]]) -> Trace | None:
+    """Where the message came from; None without a `traceparent`, with more than one, or one that is not to be read.
+
+    A later version than 00 is read as far as it is known, as the standard wants it.
+    """
+    found = [value for name, value in headers if name.lower() == TRACEPARENT]
+    match = _TRACEPARENT.fullmatch(found[0]) if len(found) == 1 else None
+    if match is None or (found[0].startswith(b"00") and len(found[0]) > match.end(3)):
+        return None
+    return Trace(trace_id=match[1].decode(), span_id=match[2].decode(), sampled=bool(int(match[3], 16) & _SAMPLED))
+
+
+def encode(prefix: str, message: Message, trace: Trace | None = None) -> Outgoing:
     """Key: the task. A key by job would put a lone big job on one partition and so on one dispatcher."""
     body = {"v": VERSION, "task": message.task, "epoch": message.epoch, "ticket": message.ticket, "pool": message.pool}
     return Outgoing(
         topic=topic(prefix, message.pool, message.priority),
         key=message.task.encode(),
         value=json.dumps(body, separators=(",", ":")).encode(),
+        headers=() if trace is None else (trace.header,),
     )
 
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import structlog
 
-from jobs.errors import EngineDied, Unavailable
+from jobs.errors import EngineDied, NightmillError, Unavailable
 from jobs.feed import FeedPolicy, next_chunk
-from jobs.model import Job, JobState, Outcome, Task, Value
+from jobs.model import Job, JobState, Outcome, Priority, Task, Usage, Value
 from jobs.moves import Answer
 from jobs.ports.clock import Clock
 from jobs.ports.engine import Engine, EngineInfo, EngineResult
@@ -30,6 +31,11 @@ from workers.work import SLOT_BITS, Spent, Work
 log = structlog.get_logger()
 
 _ROW_MASK = (1 << SLOT_BITS) - 1
+OnFault = Callable[[Job, Task, Usage, NightmillError], None]
+"""Of a task that cannot be read, written or committed, with what was spent on it: gives it up. A worker of a pool goes
+on with the others.
+"""
+
 _UNFINISHED = {JobState.CANCELLING: Outcome.CANCELLED, JobState.EXPIRING: Outcome.EXPIRED}
 
 
@@ -41,11 +47,13 @@ class WorkerPolicy(Value):
     poll_s: how long the loop waits for a finished row at most.
     fruitless_deaths: after so many deaths of the engine in a row without one finished row, the fault is not in the
     rows (halving the fullest window down to its poisonous row takes fewer), and the worker gives up.
+    lower_share: as in `FeedPolicy`.
     """
 
     open_s: float = 60.0
     drain_grace_s: float = 10.0
     poll_s: float = 0.05
+    lower_share: float = 0.1
     fruitless_deaths: int = 16
     restart: Backoff = Backoff(attempts=5)
 
@@ -81,19 +89,21 @@ class Worker:
         settler: Settler,
         clock: Clock,
         policy: WorkerPolicy,
+        on_fault: OnFault | None = None,
     ) -> None:
         self._engine = engine
         self._source = source
         self._settler = settler
         self._clock = clock
         self._policy = policy
-        self._feed = FeedPolicy.for_engine(info.max_num_seqs)
+        self._on_fault = on_fault
+        self._feed = FeedPolicy.for_engine(info.max_num_seqs, policy.lower_share)
         self._orders: queue.SimpleQueue[Mapping[str, JobState | None]] = queue.SimpleQueue()
         self._opening: list[Opening] = []
         self._open: dict[int, Work] = {}
         self._settling: dict[Future[Answer], Work] = {}
         self._slot = 0
-        self._pending_rows = 0
+        self._pending_rows: Counter[int] = Counter()
         self._lock = threading.Lock()
         self._draining_since: float | None = None
         self._closed = False
@@ -106,18 +116,19 @@ class Worker:
 
     # ---- called from other threads --------------------------------------------------------------
 
-    def accept(self, job: Job, task: Task) -> None:
+    def accept(self, job: Job, task: Task) -> bool:
         """A task that was leased for this worker: its rows are read from now on.
 
-        After `run` has ended it is left alone: whoever closes the process hands it back.
+        False after `run` has ended: it is left alone, and whoever closes the process hands it back.
         """
         with self._lock:
             if self._closed:
                 log.warning("leased_after_drain", task=task.id)
-                return
-            self._pending_rows += task.rows
+                return False
+            self._pending_rows[task.priority.rank] += task.rows
             rows = self._readers.submit(self._source.open, job, task)
             self._opening.append(Opening(job=job, task=task, rows=rows))
+        return True
 
     def heed(self, answer: Mapping[str, JobState | None]) -> None:
         """What the beat learned of the tokens it asked for: their jobs' states; None: the lease is lost."""
@@ -129,10 +140,22 @@ class Worker:
             self._draining_since = self._clock.monotonic()
             log.info("worker_drains", cause=cause)
 
-    def room(self) -> bool:
-        """Whether another task is wanted: fewer rows are waiting than fill the engine twice."""
+    def room(self, priority: Priority = Priority.NORMAL) -> bool:
+        """Whether another task is wanted: fewer rows of its priority are waiting than fill the engine twice.
+
+        Each priority has room of its own: an urgent task waits behind nothing, and a constant stream of them does not
+        keep all others out.
+        """
+        return self.room_rows(priority) > 0
+
+    def room_rows(self, priority: Priority) -> int:
+        """How many more rows of a priority are wanted; 0 when draining."""
         with self._lock:
-            return self._draining_since is None and self._pending_rows < 2 * self._feed.cap
+            return 0 if self.draining else 2 * self._feed.cap - self._pending_rows[priority.rank]
+
+    @property
+    def draining(self) -> bool:
+        return self._draining_since is not None
 
     def progress(self) -> list[Progress]:
         """Every lease in hand with what it has spent; read by the beat."""
@@ -145,7 +168,7 @@ class Worker:
     def run(self) -> None:
         """Until drained. Raises what ended it: an engine that does not start again, a full disk, our own bugs."""
         try:
-            while not (self._draining_since is not None and self._idle()):
+            while not (self.draining and self._idle()):
                 self.step()
         finally:
             with self._lock:
@@ -181,7 +204,7 @@ class Worker:
         return min(self._policy.poll_s, 0.005) if waiting else self._policy.poll_s
 
     def _obey(self) -> None:
-        if self._draining_since is not None:
+        if self.draining:
             self._stop_all()
         while not self._orders.empty():
             answer = self._orders.get()
@@ -213,15 +236,30 @@ class Worker:
         ready = [opening for opening in self._opening if opening.rows.done()]
         for opening in ready:
             self._opening.remove(opening)
+            rows = self._rows_of(opening)
+            if rows is None:
+                continue
             self._slot += 1
             work = Work(
                 job=opening.job,
                 task=opening.task,
-                rows=opening.rows.result(),
+                rows=rows,
                 slot=self._slot,
                 opened_s=self._clock.monotonic(),
             )
             self._open[work.slot] = work
+
+    def _rows_of(self, opening: Opening) -> OpenRows | None:
+        """None for a task that was given up."""
+        try:
+            return opening.rows.result()
+        except NightmillError as error:
+            if self._on_fault is None:
+                raise
+            with self._lock:
+                self._pending_rows[opening.task.priority.rank] -= opening.task.rows
+            self._on_fault(opening.job, opening.task, Usage(), error)
+            return None
 
     def _feed_engine(self) -> None:
         now = self._clock.monotonic()
@@ -234,7 +272,7 @@ class Worker:
             profile, requests = works[index].take(most)
             self._engine.submit(profile, requests)
             with self._lock:
-                self._pending_rows -= len(requests)
+                self._pending_rows[works[index].task.priority.rank] -= len(requests)
 
     def _collect(self, results: list[EngineResult]) -> None:
         for result in results:
@@ -255,8 +293,18 @@ class Worker:
     def _reap_settled(self) -> None:
         for future in [f for f in self._settling if f.done()]:
             work = self._settling.pop(future)
-            if future.result() is Answer.LOST:
+            if self._answer(future, work) is Answer.LOST:
                 self._note_lost(work)
+
+    def _answer(self, future: Future[Answer], work: Work) -> Answer | None:
+        """None for a task that was given up."""
+        try:
+            return future.result()
+        except NightmillError as error:
+            if self._on_fault is None:
+                raise
+            self._on_fault(work.job, work.task, work.finished.usage().plus(work.aborted.usage()), error)
+            return None
 
     def _note_lost(self, work: Work) -> None:
         self.tally.lost += 1
@@ -265,7 +313,7 @@ class Worker:
     def _forget(self, work: Work) -> None:
         del self._open[work.slot]
         with self._lock:
-            self._pending_rows -= work.task.rows - work.fed
+            self._pending_rows[work.task.priority.rank] -= work.task.rows - work.fed
 
     # ---- death of the engine --------------------------------------------------------------------
 

@@ -17,12 +17,11 @@ from api.cli.exits import Exit
 from api.cli.view import View
 from infra.bootstrap import Home
 from infra.engines.process import EngineProcess
-from infra.engines.spec import EngineSpec
 from jobs.ending import PauseRule, open_tasks
-from jobs.errors import NightmillError
+from jobs.errors import JobOwned, NightmillError
 from jobs.model import Job, JobState, Model, Outcome
 from jobs.ports.engine import EngineInfo
-from workers.main import open_mill, owned, plan_first, plans_of, tidy
+from workers.main import end_without_engine, open_mill, owned, plan_first, plans_of, tidy
 from workers.mill import Mill, Snapshot, pause_for
 
 LOOK_S = 0.1
@@ -35,13 +34,17 @@ class Stops:
     """Ctrl-C or SIGTERM: once asks for a drain, twice ends the process at once."""
 
     engine: EngineProcess
+    job_id: str
     asked: threading.Event = field(default_factory=threading.Event)
 
     def on_signal(self, _number: int, _frame: FrameType | None) -> None:
         if self.asked.is_set():
-            self.engine.kill()
-            os.write(2, b"\nStopped at once; what was committed is kept. Go on with: nightmill resume\n")
-            os._exit(Exit.INTERRUPTED)
+            try:
+                self.engine.kill()
+            finally:  # it may fail where another thread is ending the engine: that goes with this process anyway
+                goes_on = f"nightmill resume {self.job_id}"
+                os.write(2, f"\nStopped at once; what was committed is kept. Go on with: {goes_on}\n".encode())
+                os._exit(Exit.INTERRUPTED)
         self.asked.set()
 
     @contextmanager
@@ -56,20 +59,7 @@ class Stops:
 
 def engine_for(home: Home, model: Model, engine_args: dict[str, object]) -> EngineProcess:
     """The engine of a model, not yet started."""
-    settings = home.settings
-    return EngineProcess(
-        EngineSpec(
-            model=model.name,
-            kind=model.kind,
-            backend="fake" if model.engine == "fake" else "vllm",
-            path=model.path,
-            engine_args={**model.engine_args, **engine_args},
-            log_path=settings.logs / f"engine-{model.name}-{os.getpid()}.log",
-            cpu_kv_cache_gib=settings.kv_cache_gib,
-            hang_timeout_s=settings.hang_timeout_s,
-            start_timeout_s=settings.engine_start_timeout_s,
-        )
-    )
+    return home.engine(model, engine_args, f"engine-{model.name}-{os.getpid()}")
 
 
 def pause_rule(home: Home, job: Job, *, resumed: bool) -> PauseRule:
@@ -88,9 +78,32 @@ def pause_rule(home: Home, job: Job, *, resumed: bool) -> PauseRule:
 def drive(home: Home, job: Job, engine: EngineProcess, view: View, *, pause: PauseRule) -> Exit:
     """Run a job that this process may own; prints its end and gives the exit code.
 
-    What cannot go on (no engine, no disk) leaves the job paused with the reason.
+    What cannot go on (no engine, no disk) leaves the job paused with the reason. A job that is finished already, by an
+    earlier run with the same idempotency key, is only told.
     """
-    stops = Stops(engine)
+    if job.state.terminal:
+        tidy(home)  # that run may have died before `_SUCCESS`
+        return _end(view, job, None, 0.0)
+    try:
+        code = _drive(home, job, engine, view, pause)
+    except NightmillError:
+        _end_if_cancelled(home, home.store.job(job.id), view)
+        raise
+    return _end_if_cancelled(home, home.store.job(job.id), view) or code
+
+
+def _end_if_cancelled(home: Home, job: Job, view: View) -> Exit | None:
+    """Who cancelled the job while this process was on its way in or out found it held, and left its end to us."""
+    if not job.state.ending:
+        return None
+    try:
+        return _end(view, end_without_engine(home, job), None, 0.0)
+    except JobOwned:  # it was cancelled once more, and that process ends it
+        return Exit.NOT_COMPLETED
+
+
+def _drive(home: Home, job: Job, engine: EngineProcess, view: View, pause: PauseRule) -> Exit:
+    stops = Stops(engine, job.id)
     with owned(home, job.id) as owner, stops.listening():
         tidy(home)
         if job.state is JobState.PAUSED:
@@ -114,9 +127,7 @@ def _set_running(home: Home, job: Job) -> Job:
     return home.store.set_state(job.id, expect=frozenset({JobState.PAUSED}), to=JobState.RUNNING)
 
 
-def _start(
-    engine: EngineProcess, view: View, stops: Stops, meanwhile: Callable[[], None]
-) -> EngineInfo | None:
+def _start(engine: EngineProcess, view: View, stops: Stops, meanwhile: Callable[[], None]) -> EngineInfo | None:
     if engine.spec.backend == "fake":
         click.secho(FAKE, err=True, fg="red", bold=True)
     view.note(f"Starting the engine of {engine.spec.model} (log: {engine.spec.log_path}) …")

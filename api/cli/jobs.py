@@ -11,6 +11,7 @@ from api.cli.context import AppContext, json_option, pass_app
 from api.cli.exits import Exit
 from api.cli.output import print_json, table, when
 from api.cli.request import Duration
+from api.cli.submitting import in_cluster
 from jobs.errors import JobOwned, WrongState
 from jobs.model import Job, JobState
 from jobs.pricing import show
@@ -69,6 +70,8 @@ def status(app: AppContext, *, job_text: str, as_json: bool) -> None:
     runner = home.locks.holder_of(job.id)
     facts = {
         **job_facts(job),
+        "pool": job.pool if in_cluster(job) else None,
+        "priority": str(job.priority),
         "process": runner,
         "tasks": {str(k): n for k, n in home.store.task_counts(job.id).items()},
     }
@@ -87,6 +90,9 @@ def _print_status(job: Job, facts: dict[str, Any]) -> None:
     tasks = ", ".join(f"{n:,} {state}" for state, n in facts["tasks"].items() if n)
     click.echo(f"{'tasks':<13} {tasks or 'none planned yet'}")
     if job.state.terminal or job.state is JobState.PAUSED:
+        return
+    if facts["pool"] is not None:
+        click.echo(f"{'pool':<13} {facts['pool']}, priority {facts['priority']}")
         return
     runner = facts["process"]
     text = f"{runner} runs it" if runner is not None else f"none; go on with: nightmill resume {job.id}"
@@ -111,7 +117,7 @@ def wait(app: AppContext, *, job_text: str, timeout: float | None, as_json: bool
     job = store.find_job(job_text)
     end = None if timeout is None else time.monotonic() + timeout
     while not (job.state.terminal or job.state is JobState.PAUSED):
-        if app.home.locks.holder_of(job.id) is None:
+        if not in_cluster(job) and app.home.locks.holder_of(job.id) is None:
             job = store.job(job.id)
             break
         if end is not None and time.monotonic() > end:
@@ -131,7 +137,10 @@ def wait(app: AppContext, *, job_text: str, timeout: float | None, as_json: bool
 @json_option
 @pass_app
 def pause(app: AppContext, *, job_text: str, as_json: bool) -> None:
-    """Pause a running job: finished rows are committed, its process ends, `nightmill resume` goes on."""
+    """Pause a running job: finished rows are committed, and `nightmill resume` goes on.
+
+    A process that runs it ends; in a cluster its tasks leave the workers.
+    """
     job = app.home.store.find_job(job_text)
     if job.state is JobState.PAUSED:
         _tell(job, "paused already", as_json=as_json)
@@ -148,9 +157,10 @@ def pause(app: AppContext, *, job_text: str, as_json: bool) -> None:
 @pass_app
 def cancel(app: AppContext, *, job_text: str, as_json: bool) -> None:
     """Cancel a job: finished rows stay, every other row becomes a `cancelled` row of the results."""
-    from workers.main import end_without_engine
+    from workers.main import end_without_engine, tidy
 
     home = app.home
+    tidy(home)
     job = home.store.find_job(job_text)
     if job.state is JobState.CANCELLED:
         _tell(job, "cancelled already", as_json=as_json)
@@ -159,6 +169,9 @@ def cancel(app: AppContext, *, job_text: str, as_json: bool) -> None:
         if job.state not in _OPEN:
             raise WrongState(job=job.id, state=job.state, action="cancel", needed="running or paused")
         job = home.store.set_state(job.id, expect=_OPEN, to=JobState.CANCELLING, reason="cancelled by nightmill cancel")
+    if in_cluster(job):
+        _tell(job, f"cancelling; pool {job.pool} ends it", as_json=as_json)
+        return
     try:
         job = end_without_engine(home, job)
         _tell(job, f"{job.state}; results: {job.folder}", as_json=as_json)

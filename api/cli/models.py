@@ -187,7 +187,9 @@ def _show(app: AppContext, model: Model, what: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"model": model, "price": price})
         return
-    click.echo(f"{model.name} is {what}: {model.kind}, {model.path or 'no files'}, price {shown_price(price)}")
+    click.echo(
+        f"{model.name} is {what}: {model.kind}, {model.path or 'no files'}, price {shown_price(price) or 'none yet'}"
+    )
     if price is None:
         click.echo(
             f"It needs a price before it can run: nightmill prices set {model.name} INPUT/CACHED/OUTPUT, or --free"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.table import Table
+from collections.abc import Iterator
+
+import click
 
 from api.cli.exits import Exit
 from api.cli.output import print_json
@@ -48,29 +49,26 @@ def quote_of(home: Home, checked: Checked) -> Quote:
 
 
 def _print(found: Quote, model: Model, price: Price, source: str) -> None:
+    for name, value in _lines(found, model, price, source):
+        click.echo(f"{name:<16} {value}")
+    if found.first_prompt is not None:
+        click.echo(f"\nThe prompt of row {found.first_row}:\n{_prompt_text(found)}")
+
+
+def _lines(found: Quote, model: Model, price: Price, source: str) -> Iterator[tuple[str, str]]:
     usage = found.usage
     exact = "the model's own tokenizer" if found.exact_tokens else "characters, about 4 a token"
-    table = Table.grid(padding=(0, 3))
-    table.add_row("input", source)
-    table.add_row("rows", f"{found.rows:,}  ({found.sampled:,} sampled; tokens by {exact})")
+    yield "input", source
+    yield "rows", f"{found.rows:,}  ({found.sampled:,} sampled; tokens by {exact})"
     if found.faults:
-        table.add_row("", f"{found.faults:,} of the sampled rows would be errors before they reach the engine")
-    table.add_row("uncached input", f"{usage.input_tokens:,} tokens")
-    table.add_row(
-        "cached input", f"{usage.cached_tokens:,} tokens  ({found.cached_share:.0%} expected from the prefix cache)"
-    )
-    table.add_row("output", f"at most {usage.output_tokens:,} tokens")
+        yield "", f"{found.faults:,} of the sampled rows would be errors before they reach the engine"
+    yield "uncached input", f"{usage.input_tokens:,} tokens"
+    yield "cached input", f"{usage.cached_tokens:,} tokens  ({found.cached_share:.0%} expected from the prefix cache)"
+    yield "output", f"at most {usage.output_tokens:,} tokens"
     mark = "  (example price)" if price.example else ""
-    table.add_row("cost", f"at most {show(found.amount_pico, found.currency)}{mark}")
-    table.add_row(
-        "time",
-        f"about {duration_text(found.seconds)}" if found.seconds else f"unknown: {model.name} has not run here yet",
-    )
-    console = Console()
-    console.print(table, highlight=False, soft_wrap=True)
-    if found.first_prompt is not None:
-        console.print(f"\nThe prompt of row {found.first_row}:", highlight=False)
-        console.print(_prompt_text(found), markup=False, highlight=False, soft_wrap=True)
+    yield "cost", f"at most {show(found.amount_pico, found.currency)}{mark}"
+    unknown = f"unknown: {model.name} has not run here long enough to be timed"
+    yield "time", f"about {duration_text(found.seconds)}" if found.seconds else unknown
 
 
 def _prompt_text(found: Quote) -> str:

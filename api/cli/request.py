@@ -80,6 +80,13 @@ def key_values(name: str) -> Callable[[click.Context, click.Parameter, tuple[str
     return parse
 
 
+def _not_empty(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """An empty path would be the current folder: likelier a variable that is not set."""
+    if not value.strip():
+        raise click.BadParameter("it is empty", ctx, param)
+    return value
+
+
 def sampling_options(command: Command) -> Command:
     """One option a sampling parameter, by its OpenAI or vLLM name."""
     for name, kind, text in reversed(_SAMPLING):
@@ -96,9 +103,15 @@ def sampling_of(options: Mapping[str, Any]) -> dict[str, Any]:
 def job_options(command: Command) -> Command:
     """Everything that describes a job."""
     options = (
-        click.argument("input_", metavar="INPUT"),
+        click.argument("input_", metavar="INPUT", callback=_not_empty),
         click.option("--model", required=True, help="A model of the registry (nightmill models list)."),
-        click.option("--output", default="out", show_default=True, help="Folder; the job writes OUTPUT/JOB/."),
+        click.option(
+            "--output",
+            default="out",
+            show_default=True,
+            callback=_not_empty,
+            help="Folder or s3:// URI; the job writes OUTPUT/JOB/.",
+        ),
         click.option("--id", "id_column", help="Column of unique ids, kept as custom_id. Default: the row number."),
         click.option("--system", help="System message; may mention columns as {{ column }}."),
         click.option("--prompt", help="User message; mentions columns as {{ column }}."),

@@ -9,6 +9,7 @@ import click
 from api.cli.context import AppContext, json_option, pass_app
 from api.cli.exits import Exit
 from api.cli.request import engine_args, job_options, key_values, request_of, sampling_of, sampling_options
+from api.cli.submitting import in_cluster, resume_in_cluster, tell_cluster_job
 from jobs.errors import WrongState
 from jobs.model import Job, JobState
 
@@ -24,14 +25,14 @@ _QUIET = click.option("--quiet", is_flag=True, help="No progress; the job's id g
 def run(app: AppContext, /, *, dry_run: bool, quiet: bool, as_json: bool, **options: Any) -> int:
     """Generate an output for every row of INPUT, here and now.
 
-    INPUT is a Parquet file, a folder or a glob of them, or JSONL in OpenAI's batch form. The job's id is the last line
-    on stdout; the results lie in OUTPUT/JOB/ when it ends. Ctrl-C stops after committing what is finished, and
-    `nightmill resume` goes on.
+    INPUT is a Parquet file, a folder or a glob of them, or JSONL in OpenAI's batch form; a path or an s3:// URI. The
+    job's id is the last line on stdout; the results lie in OUTPUT/JOB/ when it ends. Ctrl-C stops after committing what
+    is finished, and `nightmill resume` goes on.
     """
     if dry_run:
         return _quote(app, options, as_json=as_json)
     from api.cli.driving import drive, engine_for, pause_rule
-    from api.cli.view import tell_id, view_for
+    from api.cli.view import tell_job, view_for
     from jobs.submit import check, submit
 
     home = app.home
@@ -47,8 +48,7 @@ def run(app: AppContext, /, *, dry_run: bool, quiet: bool, as_json: bool, **opti
             engine.check_schema(checked.examined.spec.schema)
         job = submit(checked, intake=home.intake, store=home.store, ids=home.ids)
         view.note(f"Job {job.id}: {job.total_rows:,} rows of {request.input}")
-        if not as_json:
-            tell_id(job.id)
+        tell_job(job, as_json=as_json)
         return drive(home, job, engine, view, pause=pause_rule(home, job, resumed=False))
     finally:
         view.close()
@@ -82,12 +82,19 @@ def _quote(app: AppContext, options: dict[str, Any], *, as_json: bool) -> int:
 def resume(app: AppContext, *, job_text: str, engine_arg: dict[str, str], quiet: bool, as_json: bool) -> int:
     """Go on with a job that was paused, stopped, or whose process died.
 
-    Only what had not been committed is done again. JOB is an id, its beginning or end, or `last`.
+    Only what had not been committed is done again. JOB is an id, its beginning or end, or `last`. A job of a cluster
+    goes on there, and this command returns at once.
     """
+    from workers.main import tidy
+
     home = app.home
+    tidy(home)  # a process that died between the job's end and `_SUCCESS` left only that to do
     job = home.store.find_job(job_text)
     if job.state.terminal:
         raise WrongState(job=job.id, state=job.state, action="resume", needed="running or paused")
+    if in_cluster(job):
+        tell_cluster_job(resume_in_cluster(app, job), as_json=as_json)
+        return Exit.OK
     return _go_on(app, job, engine_args(engine_arg), resumed=True, quiet=quiet, as_json=as_json)
 
 
@@ -120,12 +127,15 @@ def retry(
     from api.cli.retrying import make_retry
 
     job = make_retry(app.home, job_text, outcomes, output, sampling_of(options))
+    if in_cluster(job):
+        tell_cluster_job(job, as_json=as_json)
+        return Exit.OK
     return _go_on(app, job, engine_args(engine_arg), resumed=False, quiet=quiet, as_json=as_json)
 
 
 def _go_on(app: AppContext, job: Job, extra_args: dict[str, Any], *, resumed: bool, quiet: bool, as_json: bool) -> int:
     from api.cli.driving import drive, engine_for, pause_rule
-    from api.cli.view import emit, job_facts, tell_id, view_for
+    from api.cli.view import emit, job_facts, tell_job, view_for
     from workers.main import end_without_engine
 
     home = app.home
@@ -141,7 +151,6 @@ def _go_on(app: AppContext, job: Job, extra_args: dict[str, Any], *, resumed: bo
     rule = pause_rule(home, job, resumed=resumed and job.state is JobState.PAUSED)
     view = view_for(quiet=quiet, as_json=as_json)
     view.note(f"Job {job.id}: {job.usage.rows:,} of {job.total_rows:,} rows are committed")
-    if not as_json:
-        tell_id(job.id)
+    tell_job(job, as_json=as_json)
     engine = engine_for(home, model, {**job.spec.engine_args, **extra_args})
     return drive(home, job, engine, view, pause=rule)

@@ -231,10 +231,12 @@ def job_facts(job: Job) -> dict[str, Any]:
     }
 
 
-def tell_id(job_id: str) -> None:
-    """The job's id on stdout, for scripts; a person at a terminal has it from the view."""
-    if not sys.stdout.isatty():
-        print(job_id, flush=True)
+def tell_job(job: Job, *, as_json: bool) -> None:
+    """The job on stdout before its first row, for scripts; a person at a terminal has it from the view."""
+    if as_json:
+        emit({"event": "begin", **job_facts(job)})
+    elif not sys.stdout.isatty():
+        print(job.id, flush=True)
 
 
 def emit(facts: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -45,7 +46,8 @@ def restore_order(objects: Objects, folder: str, parts: Sequence[Part], schema: 
         inside = [part for part in parts if part.first_row < bucket.stop and part.last_row >= bucket.first]
         table = pa.concat_tables([_read(objects, part, bucket) for part in inside]).cast(schema).combine_chunks()
         name = f"part-{number:05d}.parquet"
-        size, checksum = _write(objects, f"{folder}/{name}", table)
+        # Half a file of a process that died belongs where it is cleared away at the end.
+        size, checksum = _write(objects, f"{folder}/{name}", objects.scratch(f"{folder}/_parts/{name}"), table)
         span = pc.min_max(table["row"]).as_py()
         yield PublishedPart(
             name=name,
@@ -58,10 +60,9 @@ def restore_order(objects: Objects, folder: str, parts: Sequence[Part], schema: 
         )
 
 
-def _write(objects: Objects, uri: str, table: pa.Table) -> tuple[int, str]:
+def _write(objects: Objects, uri: str, local: Path, table: pa.Table) -> tuple[int, str]:
     """Size and sha256 of the sorted file; a row group at a time, so that no second copy of the bucket is made."""
     order = pc.sort_indices(table["row"])
-    local = objects.scratch(uri)
     try:
         with writer(str(local), table.schema, level=_LEVEL) as out:
             for start in range(0, table.num_rows, ROW_GROUP_ROWS):

@@ -42,7 +42,9 @@ class FolderPublisher:
         if job.spec.order == "input" and not in_order(ordered):
             published = list(restore_order(self._objects, job.folder, ordered, schema))
         else:
-            published = [self._publish_one(job, number, part) for number, part in enumerate(ordered)]
+            published = [_published(number, part) for number, part in enumerate(ordered)]
+            places = [(a.uri, f"{job.folder}/{b.name}") for a, b in zip(ordered, published, strict=True)]
+            self._objects.publish_many(places)
         self._remove_others(job, {part.name for part in published})
         self._objects.sync(job.folder)  # before a manifest names them
         return write_manifest(self._objects, job, schema, published, final)
@@ -54,19 +56,6 @@ class FolderPublisher:
             if name.startswith("part-") and "/" not in name and name not in names:
                 self._objects.delete(facts.uri)
 
-    def _publish_one(self, job: Job, number: int, part: Part) -> PublishedPart:
-        name = f"part-{number:05d}.parquet"
-        self._objects.publish(part.uri, f"{job.folder}/{name}")
-        return PublishedPart(
-            name=name,
-            rows=part.rows,
-            size=part.size,
-            checksum=part.checksum,
-            first_row=part.first_row,
-            last_row=part.last_row,
-            task=part.task,
-        )
-
     def seal(self, job: Job) -> None:
         self._objects.put_if_absent(f"{job.folder}/{SUCCESS}", b"")
         self._remove(f"{job.folder}/_parts/")
@@ -74,8 +63,19 @@ class FolderPublisher:
 
     def _remove(self, folder: str) -> None:
         """What lands here later belongs to a dead lease; readers ignore it."""
-        for facts in list(self._objects.list(folder, unfinished=True)):
-            self._objects.delete(facts.uri)
+        self._objects.delete_many([facts.uri for facts in self._objects.list(folder, unfinished=True)])
+
+
+def _published(number: int, part: Part) -> PublishedPart:
+    return PublishedPart(
+        name=f"part-{number:05d}.parquet",
+        rows=part.rows,
+        size=part.size,
+        checksum=part.checksum,
+        first_row=part.first_row,
+        last_row=part.last_row,
+        task=part.task,
+    )
 
 
 def check_output_folder(objects: Objects, output: str, job_id: str | None = None) -> None:
@@ -85,6 +85,8 @@ def check_output_folder(objects: Objects, output: str, job_id: str | None = None
     Raises OutputTaken.
     """
     folder = output.rstrip("/")
+    if "://" in output and "://" not in folder:
+        raise Refused(reason=f"{output} names no folder")
     _refuse_finished(objects, folder)
     if job_id is not None:
         mine = f"{folder}/{job_id}"
@@ -101,7 +103,7 @@ def check_writable(objects: Objects, output: str, job_id: str) -> None:
         objects.delete(probe)
     except Refused as error:
         raise OutputUnwritable(
-            folder=output, reason=str(error.data.get("reason", error)).rpartition(": ")[2]
+            folder=output, reason=str(error.data.get("reason", error)).removeprefix(f"{probe}: ")
         ) from error
 
 

@@ -22,6 +22,9 @@ from jobs.ports.objects import Objects
 from jobs.ports.rows import OpenRows, Settled
 from jobs.ranges import Ranges, from_rows, rows_of
 
+VOID = "void"
+"""In a part's name where that of a lease has its token."""
+
 
 class ParquetPartSink:
     """Writes parts beside the job's results, under `_parts/`, which readers of the folder ignore.
@@ -60,7 +63,7 @@ class ParquetPartSink:
         return Settled(part=part, usage=columns.usage(), left=left)
 
     def write_void(self, job: Job, task: Task, outcome: Outcome, code: str | None, message: str | None) -> Settled:
-        uri = f"{parts_folder(job)}/{task.id}-void.parquet"
+        uri = f"{parts_folder(job)}/{task.id}-{VOID}.parquet"
         if self._objects.facts(uri) is not None:
             # Written before a crash. The input may have gone since then, so it is not made again.
             return self._written(uri, task)

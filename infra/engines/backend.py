@@ -74,9 +74,9 @@ def error_row(row: int, code: str, message: str, input_tokens: int = 0) -> Engin
 
 
 def too_long(row: int, prompt_tokens: int, max_model_len: int) -> EngineResult:
-    """The result of a prompt that leaves no room for even one output token."""
+    """The result of a prompt that leaves no room for even one output token. Nothing is computed, so nothing counts."""
     message = (
         f"the prompt has {prompt_tokens} tokens; with at least 1 output token that is more than "
         f"the {max_model_len} tokens of the model's context"
     )
-    return error_row(row, "context_length_exceeded", message, prompt_tokens)
+    return error_row(row, "context_length_exceeded", message)

@@ -66,10 +66,10 @@ class Child:
 
     def kill(self) -> None:
         """End every process of the group and wait until they are gone. Idempotent."""
-        if self._life < 0:
+        life, self._life = self._life, -1  # first of all: a signal handler may come here while another thread is here
+        if life < 0:
             return
         end_group(self.pid, self._segments)
         self._process.wait()
         self.sock.close()
-        os.close(self._life)
-        self._life = -1
+        os.close(life)

@@ -11,6 +11,8 @@ import orjson
 from infra.engines.backend import SchemaRefused
 
 MAX_DEPTH = 32
+DEEP = 6
+"""From here on an object has only what it must: a schema may refer to itself."""
 _TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
 _REFUSED = ("pattern", "not", "if", "dependentSchemas", "contains", "uniqueItems", "patternProperties", "propertyNames")
 
@@ -67,7 +69,9 @@ class _Maker:
         match kind:
             case "object":
                 properties = schema.get("properties", {})
-                names = [*properties, *(n for n in schema.get("required", ()) if n not in properties)]
+                required = schema.get("required", ())
+                names = [n for n in properties if depth < DEEP or n in required]
+                names += [n for n in required if n not in properties]
                 return {n: self.make(properties.get(n, True), f"{place}.{n}", depth + 1) for n in names}
             case "array":
                 count = max(schema.get("minItems", 0), min(1, schema.get("maxItems", 1)))

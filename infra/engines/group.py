@@ -54,7 +54,7 @@ def members(pgid: int) -> list[int]:
 
 def shared_memory(pgid: int) -> set[str]:
     """Names of the shared memory that the group's processes use and nobody would remove after a kill."""
-    pids = members(pgid)
+    pids = {pgid, *members(pgid)}  # the leader may be gone already, and its name is known
     openmp = {entry.name for pid in pids for entry in SHARED_MEMORY.glob(f"__KMP_REGISTERED_LIB_{pid}_*")}
     return openmp.union(*map(_mapped, pids))
 

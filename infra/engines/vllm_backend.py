@@ -117,8 +117,8 @@ class VllmBackend:
 
     def _prepare(self, profile: RequestProfile, requests: Sequence[EngineRequest]) -> None:
         """Encode a chunk; what cannot run is answered here, the rest goes to the loop."""
+        plan = self._plan(profile)
         try:
-            plan = self._plan(profile)
             ready, refused = self._sort_out(plan, requests)
         except Exception as error:  # noqa: BLE001 the thread's edge: a chunk that cannot enter is error rows
             _log.exception("prepare_failed")
@@ -182,7 +182,7 @@ class VllmBackend:
         except Exception as error:  # noqa: BLE001 whatever it is, it is this row's alone
             cause = error.__cause__ or error
             code = "invalid_request" if isinstance(cause, (VLLMClientError, ValueError)) else "engine_error"
-            result = error_row(row, code, f"{type(cause).__name__}: {cause}", len(ids))
+            result = error_row(row, code, f"{type(cause).__name__}: {cause}")
         finally:
             self._rows.pop(row, None)
         self._deliver([result])

@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -83,6 +83,10 @@ class LocalObjects:
             _make_folder(place.parent)
             self._move(origin, place, target)
 
+    def publish_many(self, pairs: Sequence[tuple[str, str]]) -> None:
+        for source, target in pairs:
+            self.publish(source, target)
+
     def read(self, uri: str) -> bytes:
         with _errors(uri):
             return path_of(uri).read_bytes()
@@ -106,6 +110,10 @@ class LocalObjects:
         path = path_of(uri)
         with _errors(uri), suppress(FileNotFoundError):
             path.unlink()
+
+    def delete_many(self, uris: Sequence[str]) -> None:
+        for uri in uris:
+            self.delete(uri)
 
     def sync(self, folder: str) -> None:
         with _errors(folder):

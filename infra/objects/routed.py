@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -45,9 +45,15 @@ class RoutedObjects:
         return self.of(uri).replace(uri, data)
 
     def publish(self, source: str, target: str) -> None:
-        if scheme_of(source) != scheme_of(target):
-            raise Refused(reason=f"{source} cannot be published as {target}: the two lie in different stores")
-        self.of(target).publish(source, target)
+        self.publish_many([(source, target)])
+
+    def publish_many(self, pairs: Sequence[tuple[str, str]]) -> None:
+        for source, target in pairs:
+            if scheme_of(source) != scheme_of(target):
+                raise Refused(reason=f"{source} cannot be published as {target}: the two lie in different stores")
+        for scheme in {scheme_of(target) for _, target in pairs}:
+            mine = [pair for pair in pairs if scheme_of(pair[1]) == scheme]
+            self.of(mine[0][1]).publish_many(mine)
 
     def read(self, uri: str) -> bytes:
         return self.of(uri).read(uri)
@@ -63,6 +69,11 @@ class RoutedObjects:
 
     def delete(self, uri: str) -> None:
         self.of(uri).delete(uri)
+
+    def delete_many(self, uris: Sequence[str]) -> None:
+        for scheme in {scheme_of(uri) for uri in uris}:
+            mine = [uri for uri in uris if scheme_of(uri) == scheme]
+            self.of(mine[0]).delete_many(mine)
 
     def sync(self, folder: str) -> None:
         self.of(folder).sync(folder)

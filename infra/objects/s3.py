@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -14,12 +13,15 @@ from infra.objects import s3_upload as upload
 from infra.objects.s3_client import Connection
 from infra.objects.s3_errors import NOT_IMPLEMENTED, code_of
 from infra.objects.s3_names import place_of, prefix_of, upload_name, upload_of
-from infra.objects.s3_reader import BUFFER_BYTES, RangeReader
+from infra.objects.s3_reader import RangeFile, RangeReader
 from jobs.errors import Exists, NotFound, Refused
 from jobs.ports.objects import ObjectFacts
 
+LARGEST_COPY_BYTES = 5 << 30
+"""Above, an object is copied in parts."""
 COPY_PART_BYTES = 512 << 20
-"""An object above 5 GiB is copied in parts of this size."""
+REQUESTS_AT_ONCE = 16
+"""Of small ones; each takes tens of milliseconds, nearly all of them waiting."""
 
 
 class S3Objects:
@@ -55,6 +57,9 @@ class S3Objects:
         if there is not None and not upload.equal(self._s3, self._must_find(source), there):
             raise Exists(uri=target)
 
+    def publish_many(self, pairs: Sequence[tuple[str, str]]) -> None:
+        upload.together(lambda pair: self.publish(*pair), pairs, at_once=REQUESTS_AT_ONCE)
+
     def _copy(self, source: str, target: str) -> None:
         try:
             self._s3.call("copy_object", target, IfNoneMatch=None if self._plain_copies else "*", **_copied(source))
@@ -66,7 +71,7 @@ class S3Objects:
                 self._copy(source, target)
                 return
             found = self._must_find(source)
-            if found.facts.size <= 5 << 30:
+            if found.facts.size <= LARGEST_COPY_BYTES:
                 raise
             self._copy_parts(found, target)
 
@@ -103,8 +108,7 @@ class S3Objects:
             data: bytes = self._s3.call("get_object", uri, _all_of(stop - start), Range=span, IfMatch=found.etag)
             return data
 
-        reader = io.BufferedReader(RangeReader(fetch, found.facts.size), BUFFER_BYTES)
-        return cast("BinaryIO", reader)
+        return cast("BinaryIO", RangeFile(RangeReader(fetch, found.facts.size)))
 
     def facts(self, uri: str) -> ObjectFacts | None:
         if _is_folder(place_of(uri).key):
@@ -163,6 +167,9 @@ class S3Objects:
             self._s3.call("delete_object", uri)
         else:
             upload.abort(self._s3, place._replace(key=begun[0]).uri, begun[1])
+
+    def delete_many(self, uris: Sequence[str]) -> None:
+        upload.together(self.delete, uris, at_once=REQUESTS_AT_ONCE)
 
     def sync(self, folder: str) -> None:
         """Nothing is left to do."""

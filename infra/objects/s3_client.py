@@ -10,17 +10,18 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import boto3
 import structlog
 from botocore.config import Config
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from infra.objects.s3_errors import CAUGHT, Asked, code_of, is_stale, may_pass, translated
 from infra.objects.s3_names import place_of
 from infra.objects.s3_options import S3Options
+from jobs.errors import Refused
 from jobs.model import Value
 from jobs.retry import Backoff
 
@@ -39,7 +40,7 @@ class Login(Value):
     """A client with the credentials that its session found. keys: (key id, secret, token), None if there are none."""
 
     client: Any
-    keys: tuple[str, str, str | None] | None
+    keys: tuple[str, str, str | None] | None = field(repr=False)
 
 
 def log_in(options: S3Options) -> Login:
@@ -134,15 +135,24 @@ class Connection:
     def _logged_in(self) -> Login:
         with self._lock:
             if self._login is None:
-                self._login = self._open_client(self._options)
+                self._login = self._opened()
             return self._login
+
+    def _opened(self) -> Login:
+        try:
+            return self._open_client(self._options)
+        except (BotoCoreError, ValueError) as error:  # a profile that is not there, an endpoint that is no URL
+            raise Refused(reason=f"S3 cannot be used as it is set up ({' '.join(str(error).split())})") from error
 
     def _renewed(self, used: Login) -> bool:
         """Whether there are other credentials now than those that were refused."""
         with self._lock:
             if self._login is not used:
                 return True
-            fresh = self._open_client(self._options)
+            try:
+                fresh = self._opened()
+            except Refused:  # the file may be half written at this moment
+                return False
             if fresh.keys == used.keys:
                 return False
             self._login = fresh

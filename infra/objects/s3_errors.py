@@ -11,6 +11,7 @@ from typing import Any
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConnectionError,  # noqa: A004 - botocore's, of names that cannot be resolved and ports that do not listen
     CredentialRetrievalError,
     FlexibleChecksumError,
     HTTPClientError,
@@ -19,6 +20,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
     ResponseStreamingError,
 )
+from urllib3.exceptions import HTTPError
 
 from infra.objects.s3_names import Place
 from jobs.errors import Exists, InputChanged, NightmillError, NotFound, Refused, StorageFull, Unavailable
@@ -43,7 +45,9 @@ _ELSEWHERE = frozenset(
     "TemporaryRedirect 301 307".split()
 )
 _FULL = frozenset({"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull", "507"})
-_NETWORK = (HTTPClientError, ResponseStreamingError, IncompleteReadError, FlexibleChecksumError)
+_NETWORK = (
+    ConnectionError, HTTPClientError, HTTPError, ResponseStreamingError, IncompleteReadError, FlexibleChecksumError,
+)  # fmt: skip
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError)
 _LIST_TOO = "s3:GetObject, or s3:ListBucket, without which S3 says the same of objects that are not there,"
 _NEEDS = {
@@ -172,5 +176,5 @@ def _headers(error: ClientError) -> dict[str, Any]:
     return dict(error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {}))
 
 
-CAUGHT = (ClientError, BotoCoreError)
-"""All that the client raises."""
+CAUGHT = (ClientError, BotoCoreError, HTTPError)
+"""All that the client raises; the last while a body is read."""

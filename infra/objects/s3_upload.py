@@ -163,9 +163,9 @@ def complete(to: Connection, uri: str, upload_id: str, parts: list[dict[str, Any
     return str(answer["ETag"])
 
 
-def together(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+def together(work: Callable[[Any], Any], items: Iterable[Any], *, at_once: int = PARTS_AT_ONCE) -> list[Any]:
     """A few at a time. After a failure nothing of it goes on when this returns."""
-    with ThreadPoolExecutor(PARTS_AT_ONCE, thread_name_prefix="s3") as pool:
+    with ThreadPoolExecutor(at_once, thread_name_prefix="s3") as pool:
         futures = [pool.submit(work, item) for item in items]
         try:
             return [future.result() for future in futures]
@@ -178,8 +178,7 @@ def put_whole(to: Connection, uri: str, content: Content, *, only_new: bool = Tr
     """Write it by one request, over whatever was there unless `only_new`."""
     data = content.cut(0, content.size)
     condition = "*" if only_new else None
-    checksum = _text(hashlib.sha256(data).digest())
-    answer = to.call("put_object", uri, Body=data, ChecksumSHA256=checksum, IfNoneMatch=condition)
+    answer = to.call("put_object", uri, Body=data, IfNoneMatch=condition, **_checked(data))
     return ObjectFacts(uri=uri, size=content.size, stamp=stamp_of(answer["ETag"]))
 
 
@@ -190,15 +189,18 @@ def _put_parts(to: Connection, uri: str, content: Content) -> ObjectFacts:
 
         def send(start: int) -> dict[str, Any]:
             number, data = start // content.part_bytes + 1, content.part(start)
-            checksum = _text(hashlib.sha256(data).digest())
-            answer = to.call(
-                "upload_part", uri, UploadId=upload_id, PartNumber=number, Body=data, ChecksumSHA256=checksum
-            )
-            return {"PartNumber": number, "ETag": answer["ETag"], "ChecksumSHA256": checksum}
+            checked = _checked(data)
+            answer = to.call("upload_part", uri, UploadId=upload_id, PartNumber=number, Body=data, **checked)
+            return {"PartNumber": number, "ETag": answer["ETag"], "ChecksumSHA256": checked["ChecksumSHA256"]}
 
         parts = together(send, content.starts)
         etag = complete(to, uri, upload_id, parts, size=content.size)
     return ObjectFacts(uri=uri, size=content.size, stamp=stamp_of(etag))
+
+
+def _checked(data: bytes) -> dict[str, str]:
+    """What makes the server refuse other bytes than these."""
+    return {"ChecksumAlgorithm": "SHA256", "ChecksumSHA256": _text(hashlib.sha256(data).digest())}
 
 
 def _glance(at: Connection, uri: str) -> Found | None:

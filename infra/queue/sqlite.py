@@ -55,16 +55,22 @@ class SqliteQueue:
         self._arrivals = 0
         self._cleaned_at = 0.0
 
-    def ensure_topics(self, topics: Sequence[str], partitions: int = 1) -> None:
+    def ensure_topics(self, topics: Sequence[str], partitions: int | None = None) -> None:
         def work(connection: sa.Connection) -> None:
             known = {row.topic for row in connection.exec_driver_sql("SELECT topic FROM topics")}
             new = [topic for topic in dict.fromkeys(topics) if topic not in known]
             for topic in new:
-                self._make(connection, topic, partitions)
+                self._make(connection, topic, partitions or 1)
             groups.deal_all(connection, new)
 
         self.db.write(work)
         self.wake()
+
+    def disagreements(self, topics: Sequence[str], partitions: int | None = None) -> list[str]:
+        """About the number of partitions, if one is asked for."""
+        found = {topic: facts.partitions for topic in topics if (facts := self.facts(topic)) is not None}
+        wrong = {topic: number for topic, number in found.items() if partitions not in {None, number}}
+        return [f"Topic {topic} has partitions {number} instead of {partitions}." for topic, number in wrong.items()]
 
     def publish(self, messages: Sequence[Outgoing]) -> list[Place]:
         """Raises NotFound for a topic that is not there, and then sends none of the messages."""

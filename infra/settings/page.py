@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from infra.settings.pools import POOL_KEYS, PoolKey
 from infra.settings.sources import CONFIG, FILE_NAME
 from infra.settings.table import PREFIX, SETTINGS, Setting
 
@@ -27,10 +28,35 @@ A name that is not known, a value of the wrong type and one out of range are all
 |---|---|---|---|
 """
 
+_POOLS = """
+## Pools
+
+A cluster (`nightmill up --cluster`) runs the pools that the settings file declares, a table each; an embedded run
+needs none. Several pools may serve one purpose with different models. A job goes to the first pool that serves its
+model and is not interactive, unless `nightmill submit --pool` names one.
+
+```toml
+[pools.batch]
+model = "smollm2"
+engine_args = { max_num_seqs = 64 }
+min_workers = 0
+max_workers = 4
+```
+
+| key | default | type | what it is |
+|---|---|---|---|
+"""
+
 
 def page() -> str:
     """The whole page."""
-    return _HEAD + "".join(_line(setting) for setting in SETTINGS)
+    lines = "".join(_line(setting) for setting in SETTINGS)
+    return _HEAD + lines + _POOLS + "".join(_pool_line(key) for key in POOL_KEYS)
+
+
+def _pool_line(key: PoolKey) -> str:
+    default = f"`{key.default}`" if key.default and " " not in key.default and key.default != "none" else key.default
+    return f"| `{key.name}` | {default} | {key.shown} | {key.help} |\n"
 
 
 def _line(setting: Setting) -> str:

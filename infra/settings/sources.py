@@ -13,6 +13,7 @@ import platformdirs
 
 from infra.currencies import ISO_4217
 from infra.hints import nearest
+from infra.settings.pools import read_pools
 from infra.settings.table import PREFIX, SETTINGS, Setting, Settings
 from jobs.errors import BadSetting
 
@@ -27,6 +28,7 @@ _BY_NAME = {setting.name: setting for setting in SETTINGS}
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PLAIN_NAMED = {"tenant", "topic_prefix"}
 """These become parts of account and topic names."""
+_DATABASE = re.compile(r"(postgres|postgresql|postgresql\+psycopg)://.+", re.DOTALL)
 
 
 class _Fault(ValueError):
@@ -71,6 +73,9 @@ def _checked(setting: Setting, value: Any) -> Any:
         raise _Fault(msg)
     if setting.name in _PLAIN_NAMED and not _PLAIN_NAME.fullmatch(value):
         msg = f"{value!r} is not made of letters, digits, '.', '_' and '-' (at most 100)"
+        raise _Fault(msg)
+    if setting.name == "database_url" and not _DATABASE.fullmatch(value):
+        msg = "it does not begin with postgresql://"  # it is not repeated here: it may hold a password
         raise _Fault(msg)
     low, high = setting.low, setting.high
     if (low is not None and not value >= low) or (high is not None and not value <= high):
@@ -149,6 +154,11 @@ def _read_file(file: Path, faults: list[str]) -> Iterator[tuple[str, Any]]:
         faults.append(f"{file} is not TOML: {error}")
         return
     for name, value in found.items():
+        if name == "pools":
+            in_file: list[str] = []
+            yield name, read_pools(value, in_file)
+            faults.extend(f"{file}: {fault}" for fault in in_file)
+            continue
         if name not in _BY_NAME:
             faults.append(_unknown(name, _BY_NAME, f"{file}: the setting"))
             continue
@@ -164,6 +174,10 @@ def _unknown(name: str, known: Mapping[str, Setting], what: str) -> str:
 
 
 def _faults_between(settings: Settings) -> Iterator[str]:
+    if settings.kafka_security.startswith("SASL_"):
+        for name in ("kafka_username", "kafka_password"):
+            if not getattr(settings, name):
+                yield f"{name}: it is not set, and kafka_security is {settings.kafka_security}"
     if settings.lease_s < BEATS_PER_LEASE * settings.beat_s:
         yield (
             f"lease_s: {settings.lease_s:g} seconds is less than {BEATS_PER_LEASE} beats of "

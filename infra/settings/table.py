@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.model import Value
+from jobs.pools import Pool
 
 PREFIX = "NIGHTMILL_"
 
@@ -39,10 +40,12 @@ def _setting(
     high: float | None = None,
     choices: tuple[str, ...] = (),
     shown_default: str = "",
+    secret: bool = False,
 ) -> Any:
+    """secret: it is left out of the repr."""
     shown = shown_default or f"{default:_}" if isinstance(default, int) else shown_default or str(default)
     rest = {"help": help, "unit": unit, "low": low, "high": high, "choices": choices, "shown_default": shown}
-    return field(default=default, metadata=rest)
+    return field(default=default, metadata=rest, repr=not secret)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,27 @@ class Settings(Value):
     tenant: str = _setting("default", "Tenant that pays when a command names none.")
     currency: str = _setting("USD", "Currency of the book's prices and postings.", "ISO 4217 code")
     topic_prefix: str = _setting("nightmill", "First part of every topic's name.")
+
+    database_url: str = _setting(
+        "",
+        "URL of a PostgreSQL database for jobs, tasks and ledger, as `postgresql://USER@HOST/NAME`; a password is "
+        "better kept in `PGPASSWORD` or `~/.pgpass`.",
+        shown_default="SQLite in the data directory",
+        secret=True,
+    )
+    database_connections: int = _setting(
+        8, "Connections to PostgreSQL that a process holds, at most.", "connections", low=2, high=1000
+    )
+    database_statement_s: float = _setting(
+        30.0, "How long a statement may run on PostgreSQL.", "seconds", low=1, high=3600
+    )
+    database_retry_s: float = _setting(
+        10.0,
+        "How long a transaction is tried again on PostgreSQL while it restarts, fails over or breaks a deadlock.",
+        "seconds",
+        low=0,
+        high=3600,
+    )
 
     lease_s: float = _setting(30.0, "How long a worker holds a task without a beat.", "seconds", low=1, high=3600)
     beat_s: float = _setting(
@@ -99,6 +123,11 @@ class Settings(Value):
     )
     kv_cache_gib: int = _setting(2, "Memory for the KV cache where the engine runs on a CPU.", "GiB", low=1, high=4096)
 
+    objects: str = _setting(
+        "objects",
+        "Where staged rows and the like lie, under `tenants/TENANT/`: a folder (a relative path is below `home`) or an "
+        "`s3://` URI, which every process of a cluster must reach. Not to be changed while a job is open.",
+    )
     s3_endpoint: str = _setting(
         "",
         "URL of the S3 server.",
@@ -113,9 +142,83 @@ class Settings(Value):
         choices=("auto", "yes", "no"),
     )
     s3_attempts: int = _setting(
-        8, "How often a request to S3 is made before it counts as failed; the pauses double.", low=1, high=100
+        8, "How often S3 is asked before a request counts as failed; the pauses double.", "attempts", low=1, high=100
     )
     s3_timeout_s: float = _setting(30.0, "How long S3 may be silent within a request.", "seconds", low=1, high=3600)
+
+    pool_lower_share: float = _setting(
+        0.1,
+        "Share of a pool's releases and seats that waiting jobs of lower priority have beside more urgent ones.",
+        "share",
+        low=0.01,
+        high=0.5,
+    )
+    pool_idle_s: float = _setting(
+        300.0, "After so long without work a pool shrinks to its least number of workers.", "seconds", low=1
+    )
+    pool_backlog_s: float = _setting(
+        300.0, "A pool grows until its workers would do what waits in this time.", "seconds", low=1
+    )
+    worker_backoff_s: float = _setting(
+        60.0, "Longest pause before a worker that died is replaced; it begins at 1 second.", "seconds", low=1
+    )
+    ray_address: str = _setting(
+        "auto",
+        "Ray cluster of `nightmill up --cluster`: `auto` for the one that runs on this machine, or `HOST:PORT`.",
+    )
+
+    kafka_bootstrap: str = _setting(
+        "",
+        "Kafka brokers to begin with, as `host:port,host:port`.",
+        shown_default="none: topics are kept in the data directory",
+    )
+    kafka_client_id: str = _setting("nightmill", "How Nightmill names itself to Kafka.")
+    kafka_security: str = _setting(
+        "PLAINTEXT",
+        "How Kafka is reached: SSL encrypts, SASL logs in.",
+        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    )
+    kafka_sasl_mechanism: str = _setting(
+        "SCRAM-SHA-512", "How Nightmill logs in to Kafka.", choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+    )
+    kafka_username: str = _setting("", "Who logs in to Kafka.", shown_default="none")
+    kafka_password: str = _setting(
+        "", "Its password; better in the environment than in a file.", shown_default="none", secret=True
+    )
+    kafka_ca: Path = _setting(
+        Path(), "PEM file with the certificates that vouch for Kafka's.", shown_default="the machine's own"
+    )
+    kafka_cert: Path = _setting(Path(), "PEM file with the certificate that shows who we are.", shown_default="none")
+    kafka_key: Path = _setting(Path(), "PEM file with that certificate's key.", shown_default="none")
+    kafka_key_password: str = _setting("", "What that file is encrypted with.", shown_default="none", secret=True)
+    kafka_check_hostname: str = _setting(
+        "yes", "Whether Kafka's certificate must be for the name it was reached by.", choices=("yes", "no")
+    )
+    kafka_partitions: int = _setting(
+        4, "Partitions of a topic that is made: the most dispatchers a pool will have.", "partitions", low=1, high=1000
+    )
+    kafka_replication: int = _setting(
+        0,
+        "Replicas of a topic that is made; 0: 3 where there are three brokers, else 1.",
+        "replicas",
+        low=0,
+        high=32,
+    )
+    kafka_retention_s: float = _setting(
+        86_400.0, "How long a topic that is made keeps a message.", "seconds", low=60, high=31_536_000
+    )
+    kafka_publish_timeout_s: float = _setting(
+        10.0, "A message that Kafka has not stored after so long is sent again later.", "seconds", low=1, high=300
+    )
+    kafka_answer_timeout_s: float = _setting(
+        10.0, "How long Kafka may take to be reached or to answer a question.", "seconds", low=1, high=300
+    )
+    kafka_session_s: float = _setting(
+        10.0, "A dispatcher of which Kafka hears nothing for so long loses its partitions.", "seconds", low=6, high=300
+    )
+    kafka_max_poll_s: float = _setting(
+        60.0, "So does one that has not polled for so long.", "seconds", low=6, high=3600
+    )
 
     min_free_mib: int = _setting(512, "Below so much free disk `nightmill doctor` warns.", "MiB", low=0)
     log_level: str = _setting(
@@ -125,15 +228,13 @@ class Settings(Value):
         Path("logs/nightmill.log"), "Where events are logged, as JSON lines; a relative path is below `home`."
     )
 
-    @property
-    def database(self) -> Path:
-        """The SQLite file (named by infra.sql)."""
-        return self.home / "nightmill.db"
+    pools: tuple[Pool, ...] = ()
+    """Tables of the file, not a line of this table: see infra/settings/pools.py."""
 
     @property
-    def objects(self) -> Path:
-        """Staged rows and what else is not the user's."""
-        return self.home / "objects"
+    def database(self) -> Path:
+        """The SQLite file (named by infra.sql), where there is no `database_url`."""
+        return self.home / "nightmill.db"
 
     @property
     def scratch(self) -> Path:
@@ -159,6 +260,8 @@ class Settings(Value):
 _TYPES = {"str": "text", "Path": "path", "int": "integer", "float": "number"}
 
 SETTINGS: tuple[Setting, ...] = tuple(
-    Setting(name=f.name, type=_TYPES[str(f.type)], default=f.default, **f.metadata) for f in fields(Settings)
+    Setting(name=f.name, type=_TYPES[str(f.type)], default=f.default, **f.metadata)
+    for f in fields(Settings)
+    if f.metadata
 )
 _BY_NAME = {setting.name: setting for setting in SETTINGS}

@@ -1,8 +1,8 @@
-"""Connections: how SQLite is set up, and the pair of engines that a store reads and writes with."""
+"""Connections: how a store reads and writes, and how SQLite is set up for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +17,8 @@ from jobs.errors import DatabaseUnavailable
 from jobs.ports.clock import Clock
 
 T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
 
 PRAGMAS = (
     "PRAGMA busy_timeout = 30000",  # milliseconds; first, since the others may have to wait
@@ -34,7 +36,7 @@ class Database:
         self._reader = reader
         self._engine = writer
         self._clock = clock
-        self._writer = Writer(self._begin, pace)
+        self._writer = Writer(self._transact, pace)
         self.where = where
         self.pace = pace
 
@@ -44,20 +46,38 @@ class Database:
         with translated(self.where), self._reader.connect() as connection:
             yield connection
 
+    def ask(self, work: Callable[[sa.Connection], T]) -> T:
+        """What `work` reads, on a connection that commits by itself. It may run twice."""
+        with self.read() as connection:
+            return work(connection)
+
+    def survey(self, work: Callable[[sa.Connection], T]) -> T:
+        """As `ask`, but all statements see one state. It holds back the cleaning up: only for whole-book checks."""
+
+        def look(connection: sa.Connection) -> T:
+            with dialect.snapshot(connection) as steady:
+                return work(steady)
+
+        return self.ask(look)
+
     def connect(self) -> sa.Connection:
         """A reading connection to keep; whoever takes it closes it and translates its errors."""
         with translated(self.where):
             return self._reader.connect()
 
-    @contextmanager
-    def snapshot(self) -> Iterator[sa.Connection]:
-        """As `read`, but all statements see one state. It holds back checkpoints: only for whole-book checks."""
-        with self.read() as connection, dialect.snapshot(connection) as steady:
-            yield steady
+    def write(self, work: Callable[[sa.Connection], T], *, linger_s: float | None = None, durable: bool = True) -> T:
+        """The result of `work`, carried out in a transaction. It may run twice. durable: not to be lost with the power.
 
-    def write(self, work: Callable[[sa.Connection], T], *, linger_s: float | None = None) -> T:
-        """Carry out `work` in a transaction with whatever else waits. See `Writer.run`."""
+        SQLite gathers what waits (`Writer.run`) and flushes it together, so there a lesser promise would save nothing.
+        """
+        del durable
         return self._writer.run(work, linger_s=linger_s)
+
+    def write_all(
+        self, work: Callable[[sa.Connection, list[A]], list[B]], items: Sequence[A], *, linger_s: float | None = None
+    ) -> list[B]:
+        """A result for each item, carried out with whatever else waits for the same `work`. See `Writer.run_all`."""
+        return self._writer.run_all(work, items, linger_s=linger_s)
 
     def now(self, connection: sa.Connection) -> float:
         return dialect.now(connection, self._clock)
@@ -67,10 +87,9 @@ class Database:
         self._reader.dispose()
         self._engine.dispose()
 
-    @contextmanager
-    def _begin(self) -> Iterator[sa.Connection]:
+    def _transact(self, work: Callable[[sa.Connection], T]) -> T:
         with translated(self.where), self._engine.begin() as connection:
-            yield connection
+            return work(connection)
 
 
 def sqlite_database(path: Path, *, clock: Clock, pace: Pace) -> Database:

@@ -16,18 +16,19 @@ class SqlFleet(Shelf):
 
     def lead(self, scope: str, owner: str) -> Leader:
         def work(connection: sa.Connection) -> Leader:
-            locked = sa.select(_leaders.epoch).where(_leaders.scope == scope).with_for_update()
-            epoch = (connection.execute(locked).scalar_one_or_none() or 0) + 1
-            row = {"scope": scope, "epoch": epoch, "owner": owner, "at": self._db.now(connection)}
-            dialect.upsert(connection, tables.leaders, [row], keys=("scope",))
-            return Leader(scope=scope, epoch=epoch, owner=owner)
+            new = {"owner": owner, "at": self._db.now(connection)}
+            first = dialect.insert(connection, tables.leaders).values(scope=scope, epoch=1, **new)
+            taken = first.on_conflict_do_update(
+                index_elements=["scope"], set_={"epoch": _leaders.epoch + 1, **new}
+            ).returning(_leaders.epoch)
+            return Leader(scope=scope, epoch=connection.execute(taken).scalar_one(), owner=owner)
 
         return self._db.write(work)
 
     def leader(self, scope: str) -> Leader:
         """Epoch 0 where nobody ever led."""
-        with self._db.read() as connection:
-            row = connection.execute(sa.select(tables.leaders).where(_leaders.scope == scope)).one_or_none()
+        query = sa.select(tables.leaders).where(_leaders.scope == scope)
+        row = self._db.ask(lambda c: c.execute(query).one_or_none())
         if row is None:
             return Leader(scope=scope, epoch=0, owner="")
         return Leader(scope=scope, epoch=row.epoch, owner=row.owner)
@@ -42,9 +43,9 @@ class SqlFleet(Shelf):
             }
             dialect.upsert(connection, tables.speeds, [row], keys=("model",))
 
-        self._db.write(work)
+        self._db.write(work, durable=False)
 
     def speed(self, model: str) -> tuple[float, float] | None:
-        with self._db.read() as connection:
-            row = connection.execute(sa.select(tables.speeds).where(_speeds.model == model)).one_or_none()
+        query = sa.select(tables.speeds).where(_speeds.model == model)
+        row = self._db.ask(lambda c: c.execute(query).one_or_none())
         return None if row is None else (row.rows_per_s, row.output_tokens_per_s)

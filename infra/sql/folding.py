@@ -47,10 +47,9 @@ def _letters(connection: sa.Connection, max_entries: int, job: str | None) -> li
 def _entries_of(connection: sa.Connection, txns: Sequence[str]) -> list[Entry]:
     """In the order of the transactions, then of their lines."""
     by_txn: dict[str, list[Entry]] = {txn: [] for txn in txns}
-    for chunk in _chunks(txns):
-        query = sa.select(*rows.entry_columns).where(_entries.txn.in_(chunk)).order_by(_entries.txn, _entries.line)
-        for row in connection.execute(query):
-            by_txn[row.txn].append(rows.entry_of(row))
+    query = sa.select(*rows.entry_columns).order_by(_entries.txn, _entries.line)
+    for row in _rows(connection, query, _entries.txn, txns):
+        by_txn[row.txn].append(rows.entry_of(row))
     return [entry for txn in txns for entry in by_txn[txn]]
 
 
@@ -77,9 +76,9 @@ def _add_balances(connection: sa.Connection, entries: Sequence[Entry]) -> None:
     balance = tables.balances.c
     added = ledger.balances(entries)
     before: dict[tuple[str, str], int] = {}
-    for chunk in _chunks(sorted({account for account, _ in added})):
-        for row in connection.execute(sa.select(tables.balances).where(balance.account.in_(chunk))):
-            before[row.account, row.currency] = row.amount_pico
+    accounts = sorted({account for account, _ in added})
+    for row in _rows(connection, sa.select(tables.balances), balance.account, accounts):
+        before[row.account, row.currency] = row.amount_pico
     after = [
         {"account": key[0], "currency": key[1], "amount_pico": before.get(key, 0) + pico} for key, pico in added.items()
     ]
@@ -102,14 +101,17 @@ def add_totals(connection: sa.Connection, added: Totals) -> None:
     """Add to what the jobs' records show."""
     total = tables.job_totals.c
     after = dict(added)
-    for chunk in _chunks(sorted(added)):
-        for row in connection.execute(sa.select(tables.job_totals).where(total.job.in_(chunk))):
-            usage, amount = added[row.job]
-            after[row.job] = rows.usage_of(row.usage).plus(usage), row.amount_pico + amount
+    for row in _rows(connection, sa.select(tables.job_totals), total.job, sorted(added)):
+        usage, amount = added[row.job]
+        after[row.job] = rows.usage_of(row.usage).plus(usage), row.amount_pico + amount
     new = [{"job": job, "usage": codec.encode(usage), "amount_pico": pico} for job, (usage, pico) in after.items()]
     dialect.upsert(connection, tables.job_totals, new, keys=("job",))
 
 
-def _chunks(names: Sequence[str]) -> Iterator[Sequence[str]]:
+def _rows(
+    connection: sa.Connection, query: sa.Select[Any], column: sa.ColumnElement[str], names: Sequence[str]
+) -> Iterator[Any]:
+    """Those of a query whose column is one of the names."""
     for at in range(0, len(names), _CHUNK):
-        yield names[at : at + _CHUNK]
+        these = dialect.among(connection, column, names[at : at + _CHUNK])
+        yield from connection.execute(query.where(these))

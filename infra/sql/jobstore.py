@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
-from infra.sql import codec, folding, rows, tables
-from infra.sql.shelf import Shelf
+from infra.sql import codec, dialect, folding, rows, tables
+from infra.sql.shelf import Shelf, all_of
 from jobs.errors import Conflict, NotFound, WrongState
-from jobs.model import InputFile, Job, JobState, TaskState, Usage
+from jobs.model import InputFile, Job, JobState, Priority, TaskState, Usage
 
 _jobs = tables.jobs.c
 _SHORTEST = 4  # characters of an abbreviated id
@@ -24,22 +25,24 @@ class SqlJobs(Shelf):
 
     def create_job(self, job: Job, files: Sequence[InputFile]) -> Job:
         """A `created_at` of 0 is set by the database's clock, and with it the deadline that `deadline_s` asks for."""
+        before = _Before()
 
         def work(connection: sa.Connection) -> Job:
-            if (before := _made_before(connection, job)) is not None:
-                return before
+            if (made := _made_before(connection, job, before)) is not None:
+                return made
             new = rows.job_row(job, created_at=job.created_at or self._db.now(connection))
-            connection.execute(tables.jobs.insert(), new)
+            if not dialect.insert_new(connection, tables.jobs, new):  # somebody was faster
+                return _made_before(connection, job, before) or _get(connection, job.id)
             if files:
                 places = [{"job": job.id, "place": n, "file": codec.encode(file)} for n, file in enumerate(files)]
                 connection.execute(tables.input_files.insert(), places)
+            before.done = True
             return _get(connection, job.id)
 
         return self._db.write(work)
 
     def job(self, job_id: str) -> Job:
-        with self._db.read() as connection:
-            return _get(connection, job_id)
+        return self._db.ask(lambda c: _get(c, job_id))
 
     def find_job(self, text: str, tenant: str | None = None) -> Job:
         if text == "last":
@@ -55,8 +58,7 @@ class SqlJobs(Shelf):
     def files(self, job_id: str) -> list[InputFile]:
         file = tables.input_files.c
         query = sa.select(file.file).where(file.job == job_id).order_by(file.place)
-        with self._db.read() as connection:
-            return [codec.decode(InputFile, text) for (text,) in connection.execute(query)]
+        return [codec.decode(InputFile, text) for (text,) in self._db.ask(all_of(query))]
 
     def jobs(self, *, tenant: str | None = None, limit: int = 100) -> list[Job]:
         newest = _of_tenant(tenant).order_by(_jobs.created_at.desc(), _jobs.id.desc()).limit(limit)
@@ -66,15 +68,33 @@ class SqlJobs(Shelf):
         mine = rows.jobs_with_totals.where(_jobs.parent == job_id)
         return self._all(mine.order_by(_jobs.created_at, _jobs.id))
 
+    def active_jobs(self, pool: str) -> list[Job]:
+        mine = rows.jobs_with_totals.where(_jobs.pool == pool, _jobs.finished_at.is_(None))
+        return self._all(mine.order_by(_jobs.created_at, _jobs.id))
+
+    def set_priority(self, job_id: str, priority: Priority) -> Job:
+        def work(connection: sa.Connection) -> Job:
+            change = tables.jobs.update().where(_jobs.id == job_id, _jobs.finished_at.is_(None))
+            made = connection.execute(change.values(priority=priority.value)).rowcount
+            job = _get(connection, job_id)
+            if not made:
+                raise WrongState(job=job_id, state=job.state, action="a new priority", needed="not at its end")
+            return job
+
+        return self._db.write(work)
+
     def set_state(self, job_id: str, *, expect: frozenset[JobState], to: JobState, reason: str = "") -> Job:
+        before = _Before()
+
         def work(connection: sa.Connection) -> Job:
             change = tables.jobs.update().where(_jobs.id == job_id, _jobs.state.in_([s.value for s in expect]))
             values = _entering(to, reason, self._db.now(connection))
             made = connection.execute(change.values(values)).rowcount
             job = _get(connection, job_id)
-            if not made:
+            if not made and not (before.done and job.state is to):
                 needed = " or ".join(sorted(expect))
                 raise WrongState(job=job_id, state=job.state, action=f"becoming {to}", needed=needed)
+            before.done = True
             return job
 
         return self._db.write(work)
@@ -83,6 +103,7 @@ class SqlJobs(Shelf):
         task = tables.tasks.c
         open_states = [state.value for state in TaskState if not state.terminal]
         still_open = sa.exists().where(task.job == job_id, task.state.in_(open_states))
+        before = _Before()
 
         def work(connection: sa.Connection) -> bool:
             now = self._db.now(connection)
@@ -91,10 +112,11 @@ class SqlJobs(Shelf):
             )
             values = _entering(to, reason, now) | {"manifest": manifest, "void": codec.encode(void)}
             if not connection.execute(change.values(values)).rowcount:
-                return False
+                return before.done and _get(connection, job_id).state is to
             while folding.fold(connection, _FOLD, now, job=job_id).transactions:
                 pass
             folding.add_totals(connection, {job_id: (void, 0)})
+            before.done = True
             return True
 
         return self._db.write(work)
@@ -123,11 +145,19 @@ class SqlJobs(Shelf):
         return self._all(_of_tenant(tenant).where(like).order_by(_jobs.created_at.desc(), _jobs.id.desc()))
 
     def _all(self, query: sa.Select[Any]) -> list[Job]:
-        with self._db.read() as connection:
-            return [rows.job_of(row) for row in connection.execute(query)]
+        return [rows.job_of(row) for row in self._db.ask(all_of(query))]
 
 
 _FINAL = [state.value for state in JobState if state.terminal]
+
+
+@dataclass(slots=True)
+class _Before:
+    """Whether an earlier run of a closure came to its end. It runs again when it was rolled back, and when its commit
+    was not answered: what it then finds done was done by itself.
+    """
+
+    done: bool = False
 
 
 def _get(connection: sa.Connection, job_id: str) -> Job:
@@ -137,15 +167,17 @@ def _get(connection: sa.Connection, job_id: str) -> Job:
     return rows.job_of(row)
 
 
-def _made_before(connection: sa.Connection, job: Job) -> Job | None:
-    """The job of this tenant and idempotency key. Raises Conflict where the id alone is taken."""
+def _made_before(connection: sa.Connection, job: Job, before: _Before) -> Job | None:
+    """The job of this tenant and idempotency key. Raises Conflict where the id alone is taken, by another."""
     if job.idempotency_key is not None:
         same = _of_tenant(job.tenant).where(_jobs.idempotency_key == job.idempotency_key)
         if (row := connection.execute(same).one_or_none()) is not None:
             return rows.job_of(row)
-    if connection.execute(sa.select(_jobs.id).where(_jobs.id == job.id)).first() is not None:
-        raise Conflict(reason=f"there is a job {job.id}")
-    return None
+    if connection.execute(sa.select(_jobs.id).where(_jobs.id == job.id)).first() is None:
+        return None
+    if before.done:
+        return _get(connection, job.id)
+    raise Conflict(reason=f"there is a job {job.id}")
 
 
 def _of_tenant(tenant: str | None) -> sa.Select[Any]:
@@ -153,8 +185,13 @@ def _of_tenant(tenant: str | None) -> sa.Select[Any]:
 
 
 def _entering(to: JobState, reason: str, now: float) -> dict[str, Any]:
-    values: dict[str, Any] = {"state": to.value, "reason": reason, "version": _jobs.version + 1}
+    values: dict[str, Any] = {"state": to.value, "reason": _storable(reason), "version": _jobs.version + 1}
     return values | ({"finished_at": now} if to.terminal else {})
+
+
+def _storable(text: str) -> str:
+    """What a database can keep of a sentence: it may quote bytes that are no text."""
+    return text.replace("\0", " ").encode(errors="replace").decode()
 
 
 def _hint(text: str, found: Sequence[Job]) -> str:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from infra.sql import codec, folding, rows, tables
 from infra.sql.audit import Audit
-from infra.sql.shelf import Shelf
+from infra.sql.shelf import Shelf, all_of
 from jobs.ledger import Entry
 from jobs.model import Price
 from jobs.ports.store import Fold, StatementLine, VerifyReport
@@ -31,15 +31,13 @@ class SqlLedger(Shelf):
 
     def fold(self, max_entries: int = 5000) -> Fold:
         """Looks before it writes: an empty inbox costs no transaction."""
-        with self._db.read() as connection:
-            if connection.execute(sa.select(tables.inbox.c.id).limit(1)).first() is None:
-                return Fold()
+        if not self._db.ask(all_of(sa.select(tables.inbox.c.id).limit(1))):
+            return Fold()
         return self._db.write(lambda c: folding.fold(c, max_entries, self._db.now(c)))
 
     def balances(self) -> dict[tuple[str, str], int]:
-        with self._db.read() as connection:
-            found = connection.execute(sa.select(tables.balances))
-            return {(row.account, row.currency): row.amount_pico for row in found}
+        found = self._db.ask(all_of(sa.select(tables.balances)))
+        return {(row.account, row.currency): row.amount_pico for row in found}
 
     def entries(self, *, job_id: str | None = None, tenant: str | None = None) -> Iterator[Entry]:
         """By pages, so that no read transaction stays open while the caller works."""
@@ -50,8 +48,7 @@ class SqlLedger(Shelf):
             query = query.where(_entries.tenant == tenant)
         after = 0
         while True:
-            with self._db.read() as connection:
-                page = connection.execute(query.where(_entries.id > after).order_by(_entries.id).limit(_PAGE)).all()
+            page = self._db.ask(all_of(query.where(_entries.id > after).order_by(_entries.id).limit(_PAGE)))
             yield from map(rows.entry_of, page)
             if len(page) < _PAGE:
                 return
@@ -68,14 +65,11 @@ class SqlLedger(Shelf):
             query = query.where(_entries.at >= since)
         if until is not None:
             query = query.where(_entries.at < until)
-        with self._db.read() as connection:
-            found = connection.execute(query).all()
-            examples = _examples(connection, tenant)
+        found, examples = self._db.ask(lambda c: (c.execute(query).all(), _examples(c, tenant)))
         return sorted((_line(row, examples) for row in found), key=_place)
 
     def verify(self) -> VerifyReport:
-        with self._db.snapshot() as connection:
-            return Audit(connection).report()
+        return self._db.survey(lambda connection: Audit(connection).report())
 
 
 def _examples(connection: sa.Connection, tenant: str) -> set[str]:

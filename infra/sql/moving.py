@@ -13,7 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from infra.sql import codec, rows, tables
+from infra.sql import codec, dialect, rows, tables
 from infra.sql.rows import Standing
 from jobs import moves
 from jobs.errors import Broken, LedgerBroken
@@ -108,8 +108,9 @@ class _View:
         """Locked in the order of their ids, so that two writers cannot wait for each other."""
         found = {}
         for at in range(0, len(ids), _CHUNK):
-            query = sa.select(*rows.standing_columns).where(_tasks.id.in_(ids[at : at + _CHUNK]))
-            for row in self._connection.execute(query.order_by(_tasks.id).with_for_update()):
+            these = dialect.among(self._connection, _tasks.id, ids[at : at + _CHUNK])
+            query = sa.select(*rows.standing_columns).where(these).order_by(_tasks.id).with_for_update()
+            for row in self._connection.execute(query):
                 found[row.id] = rows.standing_of(row)
         return found
 
@@ -117,7 +118,8 @@ class _View:
         """Share-locked: these rows must not change before this transaction is through."""
         if not wanted:
             return {}
-        query = sa.select(key, value).where(key.in_(sorted(wanted))).order_by(key).with_for_update(read=True)
+        these = dialect.among(self._connection, key, sorted(wanted))
+        query = sa.select(key, value).where(these).order_by(key).with_for_update(read=True)
         return {row[0]: row[1] for row in self._connection.execute(query)}
 
 
@@ -233,7 +235,7 @@ class _Changes:
         known = set()
         if self.wastes:
             event = tables.wastes.c
-            of_tasks = event.task.in_([task for task, _, _ in self.wastes])
+            of_tasks = dialect.among(connection, event.task, sorted({task for task, _, _ in self.wastes}))
             query = sa.select(event.task, event.epoch, event.cause).where(of_tasks)
             known = {tuple(row) for row in connection.execute(query)}
         for key, (job, waste) in self.wastes.items():

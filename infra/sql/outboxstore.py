@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
-from infra.sql import rows, tables
-from infra.sql.shelf import Shelf
+from infra.sql import dialect, rows, tables
+from infra.sql.shelf import Shelf, all_of
 from jobs.model import Task, TaskState
 from jobs.ports.store import OutboxRow, Place
 
@@ -22,9 +23,8 @@ class SqlOutbox(Shelf):
         query = sa.select(tables.outbox).where(_outbox.published_at.is_(None))
         if pool is not None:
             query = query.where(_outbox.pool == pool)
-        with self._db.read() as connection:
-            found = connection.execute(query.order_by(_outbox.id).limit(limit))
-            return [OutboxRow(id=row.id, message=rows.message_of(row)) for row in found]
+        found = self._db.ask(all_of(query.order_by(_outbox.id).limit(limit)))
+        return [OutboxRow(id=row.id, message=rows.message_of(row)) for row in found]
 
     def published(self, places: Mapping[int, Place]) -> None:
         """A row that is gone was leased or withdrawn meanwhile: nothing needs to be known of its message."""
@@ -32,6 +32,7 @@ class SqlOutbox(Shelf):
             return
 
         def work(connection: sa.Connection) -> None:
+            free = _not_leaving(connection, sorted(places))
             now = self._db.now(connection)
             noted = [
                 {
@@ -43,10 +44,12 @@ class SqlOutbox(Shelf):
                     "log_offset": place.offset,
                 }
                 for number, place in places.items()
+                if number in free
             ]
-            connection.execute(_PUBLISHED, noted)
+            if noted:
+                connection.execute(_PUBLISHED, noted)
 
-        self._db.write(work)
+        self._db.write(work, durable=False)
 
     def silent(self, pool: str, older_than_s: float) -> list[tuple[Task, Place]]:
         task = tables.tasks.c
@@ -56,10 +59,18 @@ class SqlOutbox(Shelf):
             .where(_outbox.pool == pool, task.state == TaskState.RELEASED.value, task.epoch == _outbox.epoch)
             .order_by(_outbox.id)
         )
-        with self._db.read() as connection:
+
+        def look(connection: sa.Connection) -> Sequence[Any]:
             long_ago = _outbox.published_at < self._db.now(connection) - older_than_s
-            found = connection.execute(query.where(long_ago)).all()
+            return connection.execute(query.where(long_ago)).all()
+
         return [
             (rows.task_of(r), Place(topic=r.topic, topic_id=r.topic_id, partition=r.partition, offset=r.log_offset))
-            for r in found
+            for r in self._db.ask(look)
         ]
+
+
+def _not_leaving(connection: sa.Connection, ids: Sequence[int]) -> set[int]:
+    """Those of the rows that no lease is just deleting: waiting for it while it waits for us would be a deadlock."""
+    query = sa.select(_outbox.id).where(dialect.among(connection, _outbox.id, ids)).with_for_update(skip_locked=True)
+    return {row.id for row in connection.execute(query)}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from infra.sql import codec, tables
-from infra.sql.shelf import Shelf
+from infra.sql import codec, dialect, tables
+from infra.sql.shelf import Shelf, all_of
 from jobs.errors import Conflict
 from jobs.model import Price
 
@@ -19,23 +19,20 @@ class SqlPrices(Shelf):
         """The same version again with the same numbers changes nothing; with others it raises Conflict."""
 
         def work(connection: sa.Connection) -> None:
+            new = {"model": price.model, "version": price.version, "price": codec.encode(price)}
+            if dialect.insert_new(connection, tables.prices, new):
+                return
             same = sa.select(_prices.price).where(_prices.model == price.model, _prices.version == price.version)
-            before = connection.execute(same).scalar_one_or_none()
-            if before is None:
-                new = {"model": price.model, "version": price.version, "price": codec.encode(price)}
-                connection.execute(tables.prices.insert(), new)
-            elif codec.decode(Price, before) != price:
+            if codec.decode(Price, connection.execute(same).scalar_one()) != price:
                 raise Conflict(reason=f"price version {price.version} of {price.model} has other numbers already")
 
         self._db.write(work)
 
     def price(self, model: str) -> Price | None:
         newest = sa.select(_prices.price).where(_prices.model == model).order_by(_prices.id.desc()).limit(1)
-        with self._db.read() as connection:
-            text = connection.execute(newest).scalar_one_or_none()
+        text = self._db.ask(lambda c: c.execute(newest).scalar_one_or_none())
         return None if text is None else codec.decode(Price, text)
 
     def prices(self) -> list[Price]:
         query = sa.select(_prices.price).order_by(_prices.model, _prices.id.desc())
-        with self._db.read() as connection:
-            return [codec.decode(Price, text) for (text,) in connection.execute(query)]
+        return [codec.decode(Price, text) for (text,) in self._db.ask(all_of(query))]

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
 from infra.sql.engine import Database
 
 
@@ -10,3 +15,8 @@ class Shelf:
 
     def __init__(self, db: Database) -> None:
         self._db = db
+
+
+def all_of(query: sa.Select[Any]) -> Callable[[sa.Connection], Sequence[sa.Row[Any]]]:
+    """For `Database.ask`: the rows of a query."""
+    return lambda connection: connection.execute(query).all()

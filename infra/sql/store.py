@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from infra.clocks import SystemClock
-from infra.sql import schema
-from infra.sql.engine import sqlite_database
+from infra.sql import postgres, schema
+from infra.sql.engine import Database, sqlite_database
 from infra.sql.fleetstore import SqlFleet
 from infra.sql.jobstore import SqlJobs
 from infra.sql.ledgerstore import SqlLedger
 from infra.sql.outboxstore import SqlOutbox
+from infra.sql.postgres import PostgresDatabase, PostgresPolicy
 from infra.sql.pricestore import SqlPrices
+from infra.sql.sweepstore import SqlSweep
 from infra.sql.taskstore import SqlTasks
 from infra.sql.writer import Pace
 from jobs.errors import DatabaseUnavailable
@@ -20,26 +22,50 @@ from jobs.ports.clock import Clock
 FILE = "nightmill.db"
 
 
-class SqlStore(SqlJobs, SqlTasks, SqlOutbox, SqlLedger, SqlPrices, SqlFleet):
+class SqlStore(SqlJobs, SqlTasks, SqlOutbox, SqlLedger, SqlPrices, SqlFleet, SqlSweep):
     """`jobs.ports.store.Store`. May be used from any thread; not across a fork."""
 
     def now(self) -> float:
-        with self._db.read() as connection:
-            return self._db.now(connection)
+        return self._db.ask(self._db.now)
 
     def close(self) -> None:
         self._db.close()
 
 
-def open_store(home: Path, *, clock: Clock | None = None, pace: Pace | None = None) -> SqlStore:
-    """The store in a data directory, made or brought up to date if need be.
+def open_store(
+    where: Path | str,
+    *,
+    clock: Clock | None = None,
+    pace: Pace | None = None,
+    policy: PostgresPolicy | None = None,
+) -> SqlStore:
+    """The store in a data directory or at a URL of PostgreSQL, made or brought up to date if need be.
 
-    Raises DatabaseUnavailable where the directory cannot be used, DatabaseNewer for one that a later release wrote.
+    Raises DatabaseUnavailable where it cannot be reached or made, DatabaseNewer where a later release wrote it and
+    DatabaseUnfit where it cannot serve. clock: of SQLite, and of waits; a server has its own.
     """
+    clock = clock or SystemClock()
+    if isinstance(where, Path):
+        return SqlStore(_sqlite(where, clock, pace or Pace()))
+    return SqlStore(_server(where, clock, pace, policy or PostgresPolicy()))
+
+
+def _sqlite(home: Path, clock: Clock, pace: Pace) -> Database:
     path = home / FILE
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DatabaseUnavailable(where=str(path), reason=str(error)) from error
     schema.prepare(path)
-    return SqlStore(sqlite_database(path, clock=clock or SystemClock(), pace=pace or Pace()))
+    return sqlite_database(path, clock=clock, pace=pace)
+
+
+def _server(text: str, clock: Clock, pace: Pace | None, policy: PostgresPolicy) -> Database:
+    url = postgres.parse(text)
+    where, engine = postgres.shown(url), postgres.connect(url, policy)
+    try:
+        schema.prepare_server(engine, where)
+    except BaseException:
+        engine.dispose()
+        raise
+    return PostgresDatabase(engine, where=where, clock=clock, pace=pace or postgres.PARALLEL, policy=policy)

@@ -14,8 +14,8 @@ import sqlalchemy as sa
 
 metadata = sa.MetaData()
 
-Sortable = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
-"""Text that sorts by its bytes on every database."""
+Text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+"""Text that sorts by its bytes on every database, which is also the quicker way to look a key up."""
 
 Serial = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 """SQLite numbers rows by itself only in a column called INTEGER; its integers have 64 bits all the same."""
@@ -41,7 +41,7 @@ class Amount(sa.TypeDecorator[int]):
 
 
 def _key(name: str) -> sa.Column[Any]:
-    return sa.Column(name, sa.Text, primary_key=True)
+    return sa.Column(name, Text, primary_key=True)
 
 
 def _number(name: str) -> sa.Column[Any]:
@@ -49,10 +49,10 @@ def _number(name: str) -> sa.Column[Any]:
 
 
 def _text(name: str) -> sa.Column[Any]:
-    return sa.Column(name, sa.Text, nullable=False)
+    return sa.Column(name, Text, nullable=False)
 
 
-def _maybe(name: str, kind: Any = sa.Text) -> sa.Column[Any]:
+def _maybe(name: str, kind: Any = Text) -> sa.Column[Any]:
     return sa.Column(name, kind, nullable=True)
 
 
@@ -102,6 +102,7 @@ jobs = sa.Table(
     _maybe("void"),
     _maybe("sealed_at", sa.Double),
     sa.Index("jobs_unsealed", "created_at", "id", **_where("finished_at IS NOT NULL AND sealed_at IS NULL")),
+    sa.Index("jobs_active", "pool", "created_at", "id", **_where("finished_at IS NULL")),
     sa.Index("jobs_newest", "created_at", "id"),
     sa.Index("jobs_of_tenant", "tenant", "created_at", "id"),
     sa.Index("jobs_of_parent", "parent", **_where("parent IS NOT NULL")),
@@ -129,7 +130,7 @@ tasks = sa.Table(
     _key("id"),
     _text("job"),
     _number("segment"),
-    sa.Column("position", Sortable, nullable=False),
+    sa.Column("position", Text, nullable=False),
     _text("pool"),
     _text("priority"),
     _maybe("staged"),
@@ -174,7 +175,7 @@ outbox = sa.Table(
     "outbox",
     metadata,
     sa.Column("id", Serial, primary_key=True),
-    sa.Column("task", sa.Text, nullable=False, unique=True),
+    sa.Column("task", Text, nullable=False, unique=True),
     _number("epoch"),
     _text("ticket"),
     _text("pool"),
@@ -194,7 +195,7 @@ parts = sa.Table(
     metadata,
     _key("task"),
     _text("job"),
-    sa.Column("position", Sortable, nullable=False),
+    sa.Column("position", Text, nullable=False),
     _text("uri"),
     _number("size"),
     _text("checksum"),
@@ -275,7 +276,7 @@ sealed = sa.Table(
     metadata,
     sa.Column("block", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("txn", sa.Text, nullable=False, unique=True),
+    sa.Column("txn", Text, nullable=False, unique=True),
 )
 
 balances = sa.Table(
@@ -305,3 +306,12 @@ speeds = sa.Table(
 )
 
 APPEND_ONLY = (entries, blocks, sealed)
+
+STORAGE: dict[str, dict[str, float]] = {
+    # Room in each page for the next versions of its rows: a beat then changes no index.
+    "tasks": {"fillfactor": 70, "autovacuum_vacuum_scale_factor": 0.01, "autovacuum_analyze_scale_factor": 0.02},
+    # Queues: rows come and go, and what they leave behind lies where the next are looked for.
+    "outbox": {"autovacuum_vacuum_scale_factor": 0.01},
+    "inbox": {"autovacuum_vacuum_scale_factor": 0.01},
+}
+"""How PostgreSQL keeps them."""

@@ -10,9 +10,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from infra.sql import codec, moving, rows, tables
-from infra.sql.shelf import Shelf
+from infra.sql.shelf import Shelf, all_of
 from jobs.errors import Broken, NotFound, Unavailable
-from jobs.model import JobState, Part, Task, TaskState, Usage
+from jobs.model import JobState, Part, Priority, Task, TaskState, Usage
 from jobs.moves import Answer, Move
 from jobs.ports.store import Progress
 
@@ -57,7 +57,10 @@ class SqlTasks(Shelf):
     def _make(self, moves: Sequence[Move]) -> list[Answer]:
         pace = self._db.pace
         linger_s = pace.commit_linger_s if any(move.part for move in moves) else pace.linger_s
-        return self._db.write(lambda c: moving.make(c, moves, self._db.now(c)), linger_s=linger_s)
+        return self._db.write_all(self._carry_out, moves, linger_s=linger_s)
+
+    def _carry_out(self, connection: sa.Connection, moves: Sequence[Move]) -> list[Answer]:
+        return moving.make(connection, moves, self._db.now(connection))
 
     def _make_each(self, moves: Sequence[Move]) -> list[Answer]:
         answers, errors = [], []
@@ -71,23 +74,33 @@ class SqlTasks(Shelf):
         return answers
 
     def task(self, task_id: str) -> Task:
-        with self._db.read() as connection:
-            row = connection.execute(sa.select(tables.tasks).where(_tasks.id == task_id)).one_or_none()
+        query = sa.select(tables.tasks).where(_tasks.id == task_id)
+        row = self._db.ask(lambda c: c.execute(query).one_or_none())
         if row is None:
             raise NotFound(kind="task", name=task_id, hint="")
         return rows.task_of(row)
 
     def tasks(self, job_id: str, states: frozenset[TaskState], limit: int = 1000) -> list[Task]:
         """One index scan of at most `limit` rows a state: a query over several states would sort all their tasks."""
-        with self._db.read() as connection:
-            found = [connection.execute(_in_state(job_id, state, limit)).all() for state in sorted(states)]
+        found = self._db.ask(lambda c: [c.execute(_in_state(job_id, state, limit)).all() for state in sorted(states)])
         merged = heapq.merge(*found, key=lambda row: str(row.position))
         return [rows.task_of(row) for row in islice(merged, limit)]
 
     def task_counts(self, job_id: str) -> dict[TaskState, int]:
         query = sa.select(_tasks.state, sa.func.count()).where(_tasks.job == job_id).group_by(_tasks.state)
-        with self._db.read() as connection:
-            return {TaskState(state): count for state, count in connection.execute(query)}
+        return self._db.ask(lambda c: {TaskState(state): count for state, count in c.execute(query)})
+
+    def released(self, pool: str) -> list[Task]:
+        """Through the outbox, which has a row for each of them and no more."""
+        out = tables.outbox.c
+        query = (
+            sa.select(tables.tasks, out.priority.label("released_as"))
+            .join_from(tables.outbox, tables.tasks, _tasks.id == out.task)
+            .where(out.pool == pool, _tasks.state == TaskState.RELEASED.value, _tasks.epoch == out.epoch)
+            .order_by(out.id)
+        )
+        found = self._db.ask(lambda c: c.execute(query).all())
+        return [rows.task_of(row).evolve(priority=Priority(row.released_as)) for row in found]
 
     def beat(self, owner: str, progress: Sequence[Progress], lease_s: float) -> dict[str, JobState]:
         reported = {item.token: codec.encode(item.usage) for item in progress}
@@ -95,6 +108,8 @@ class SqlTasks(Shelf):
             sa.select(_tasks.id, _tasks.token, tables.jobs.c.state)
             .join_from(tables.tasks, tables.jobs, tables.jobs.c.id == _tasks.job)
             .where(_LEASED, _tasks.owner == owner)
+            .order_by(_tasks.id)
+            .with_for_update(of=tables.tasks)  # in the order in which moves lock them
         )
 
         def work(connection: sa.Connection) -> dict[str, JobState]:
@@ -105,29 +120,28 @@ class SqlTasks(Shelf):
                 connection.execute(_BEAT, beats)
             return {row.token: JobState(row.state) for row in held}
 
-        return self._db.write(work) if reported else {}
+        return self._db.write(work, durable=False) if reported else {}
 
     def overdue(self, pool: str) -> list[tuple[Task, Usage]]:
-        with self._db.read() as connection:
-            late = _tasks.lease_until < self._db.now(connection)
-            return _with_progress(connection, _tasks.pool == pool, late)
+        def late(connection: sa.Connection) -> list[tuple[Task, Usage]]:
+            over = _tasks.lease_until < self._db.now(connection)
+            return _with_progress(connection, _tasks.pool == pool, over)
+
+        return self._db.ask(late)
 
     def leased_by(self, owner: str) -> list[tuple[Task, Usage]]:
-        with self._db.read() as connection:
-            return _with_progress(connection, _tasks.owner == owner)
+        return self._db.ask(lambda c: _with_progress(c, _tasks.owner == owner))
 
     def owners(self) -> list[str]:
         query = sa.select(_tasks.owner).where(_LEASED).distinct().order_by(_tasks.owner)
-        with self._db.read() as connection:
-            return [owner for (owner,) in connection.execute(query) if owner is not None]
+        return self._db.ask(lambda c: [owner for (owner,) in c.execute(query) if owner is not None])
 
     def parts(self, job_id: str) -> Iterator[Part]:
         """By pages, so that no read transaction stays open while the caller works."""
         part, after = tables.parts.c, ""
         while True:
             query = sa.select(tables.parts).where(part.job == job_id, part.position > after)
-            with self._db.read() as connection:
-                page = connection.execute(query.order_by(part.position).limit(_PAGE)).all()
+            page = self._db.ask(all_of(query.order_by(part.position).limit(_PAGE)))
             yield from map(rows.part_of, page)
             if len(page) < _PAGE:
                 return
@@ -136,8 +150,7 @@ class SqlTasks(Shelf):
     def open_reservations(self, job_id: str) -> dict[str, int]:
         held = tables.reservations.c
         query = sa.select(held.task, held.amount_pico).where(held.job == job_id, held.state == tables.literal("open"))
-        with self._db.read() as connection:
-            return {row.task: row.amount_pico for row in connection.execute(query)}
+        return self._db.ask(lambda c: {row.task: row.amount_pico for row in c.execute(query)})
 
 
 def _next_segment(connection: sa.Connection, job_id: str, segment: int, *, last: bool) -> bool:

@@ -1,7 +1,8 @@
-"""The one thread of a process that writes to a database: it gathers what waits and commits it in one transaction.
+"""Gathers what waits to be written and commits it in one transaction: a flush to disk costs the same for one change as
+for sixty-four.
 
-A flush to disk costs the same for one change as for sixty-four. The gap after each commit lets another process's
-writer in: SQLite's lock is not fair, and without the gap two busy processes made 652 commits against 1.
+SQLite has one such thread a process. The gap after each of its commits lets another process's writer in: its lock is
+not fair, and without the gap two busy processes made 652 commits against 1. PostgreSQL has several, without a gap.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -21,20 +23,23 @@ from jobs.errors import Broken, Unavailable
 from jobs.model import Value
 
 T = TypeVar("T")
-Begin = Callable[[], AbstractContextManager[sa.Connection]]
-"""Opens a transaction that commits at the end of the block, or rolls back when it raises."""
+A = TypeVar("A")
+B = TypeVar("B")
+Transact = Callable[[Callable[[sa.Connection], Any]], Any]
+"""Carries out a closure in a transaction of its own; its result once that is durable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace(Value):
     """linger_s: how long the first arrival waits for company; commit_linger_s: the same for commits of tasks, which
-    hold nobody up. gap_s: pause after each transaction. members: most closures in one.
+    hold nobody up. gap_s: pause after each transaction. members: most callers in one. writers: transactions at a time.
     """
 
     linger_s: float = 0.002
     commit_linger_s: float = 0.020
     gap_s: float = 0.005
     members: int = 64
+    writers: int = 1
 
 
 AT_ONCE = Pace(linger_s=0.0, commit_linger_s=0.0, gap_s=0.0)
@@ -43,20 +48,22 @@ AT_ONCE = Pace(linger_s=0.0, commit_linger_s=0.0, gap_s=0.0)
 
 @dataclass(slots=True)
 class _Member:
-    work: Callable[[sa.Connection], Any]
+    work: Callable[[sa.Connection, list[Any]], list[Any]]
+    items: Sequence[Any]
     due: float
-    future: Future[Any] = field(default_factory=Future)
+    future: Future[list[Any]] = field(default_factory=Future)
 
 
 class Writer:
-    """`run` may be called from any thread. The thread starts with the first write; readers never start one."""
+    """May be called from any thread. A thread starts when there is work and all others are busy; readers start none."""
 
-    def __init__(self, begin: Begin, pace: Pace) -> None:
-        self._begin = begin
+    def __init__(self, transact: Transact, pace: Pace) -> None:
+        self._transact = transact
         self._pace = pace
         self._changed = threading.Condition()
         self._waiting: list[_Member] = []
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
         self._closed = False
         self._pid = os.getpid()
         self._last_commit = 0.0
@@ -66,31 +73,42 @@ class Writer:
 
         It may run twice (alone after a companion failed), so it must change nothing but the database.
         """
+        result: T = self._run(lambda connection, _: [work(connection)], [None], linger_s)[0]
+        return result
+
+    def run_all(
+        self, work: Callable[[sa.Connection, list[A]], list[B]], items: Sequence[A], *, linger_s: float | None = None
+    ) -> list[B]:
+        """As `run`; but `work` is called once for the items of all who wait with the same `work`, a result for each."""
+        results: list[B] = self._run(work, items, linger_s)
+        return results
+
+    def _run(self, work: Callable[[sa.Connection, list[Any]], list[Any]], items: Any, linger_s: float | None) -> Any:
         if os.getpid() != self._pid:
             raise Broken(reason="a database opened before a fork was used after it")
         wait = self._pace.linger_s if linger_s is None else linger_s
-        member = _Member(work, time.monotonic() + wait)
+        member = _Member(work, items, time.monotonic() + wait)
         with self._changed:
             if self._closed:
                 raise Broken(reason="a closed database was written to")
             self._waiting.append(member)
             self._start()
             self._changed.notify_all()
-        result: T = member.future.result()
-        return result
+        return member.future.result()
 
     def close(self) -> None:
-        """Finish what waits, then end the thread."""
+        """Finish what waits, then end the threads."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     def _start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._loop, name="database-writer", daemon=True)
-            self._thread.start()
+        if not self._idle and len(self._threads) < self._pace.writers:
+            thread = threading.Thread(target=self._loop, name="database-writer", daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def _loop(self) -> None:
         while group := self._gather():
@@ -100,10 +118,13 @@ class Writer:
     def _gather(self) -> Sequence[_Member]:
         """The next group; empty once closed and drained."""
         with self._changed:
-            while not self._closed and not self._waiting:
-                self._changed.wait()
-            while self._waiting and (left := self._hold_back_s()) > 0:
+            self._idle += 1
+            while not self._closed:
+                left = self._hold_back_s() if self._waiting else None
+                if left is not None and left <= 0:
+                    break
                 self._changed.wait(left)
+            self._idle -= 1
             group = self._waiting[: self._pace.members]
             del self._waiting[: self._pace.members]
             return group
@@ -119,8 +140,7 @@ class Writer:
 
     def _commit(self, group: Sequence[_Member]) -> None:
         try:
-            with self._begin() as connection:
-                results = [member.work(connection) for member in group]
+            results = self._transact(lambda connection: _carry_out(connection, group))
         except Unavailable as error:  # no member's fault: alone each would wait for the same backend once more
             _fail(group, error)
         except BaseException as error:  # noqa: BLE001  # it belongs to the caller who waits for it
@@ -132,6 +152,16 @@ class Writer:
         else:
             for member, result in zip(group, results, strict=True):
                 member.future.set_result(result)
+
+
+def _carry_out(connection: sa.Connection, group: Sequence[_Member]) -> list[list[Any]]:
+    """The results of each member; neighbours with the same work are one call of it."""
+    results: list[list[Any]] = []
+    for work, neighbours in groupby(group, key=attrgetter("work")):
+        members = list(neighbours)
+        found = iter(work(connection, [item for member in members for item in member.items]))
+        results += [list(islice(found, len(member.items))) for member in members]
+    return results
 
 
 def _fail(group: Sequence[_Member], error: BaseException) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -42,6 +42,10 @@ class Objects(Protocol):
         """Give an object a second name in one step. Done before with the same content: fine; other: Exists."""
         ...
 
+    def publish_many(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """As `publish` for each (source, target), several at once where each takes its time."""
+        ...
+
     def read(self, uri: str) -> bytes: ...
 
     def open(self, uri: str) -> BinaryIO:
@@ -61,6 +65,10 @@ class Objects(Protocol):
 
     def delete(self, uri: str) -> None:
         """No error if it is not there."""
+        ...
+
+    def delete_many(self, uris: Sequence[str]) -> None:
+        """As `delete` for each, several at once where each takes its time."""
         ...
 
     def sync(self, folder: str) -> None:

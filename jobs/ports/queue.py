@@ -51,18 +51,23 @@ class Consumer(Protocol):
     """One member of a consumer group. Used from one thread."""
 
     def poll(self, timeout_s: float, max_records: int = 64) -> list[Record]:
-        """Records from the partitions that are assigned and not paused; waits up to `timeout_s` for the first."""
+        """Records from the partitions that are assigned and not paused; waits up to `timeout_s` for the first.
+
+        Keeps up the membership, so it is called however little room there is. Empty while the broker is away.
+        """
         ...
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Everything before these offsets is finished."""
+        """Everything before these offsets is finished. Never fails because the broker is away: it is made up for."""
         ...
 
     def committed(self, partition: TopicPartition) -> int | None: ...
 
     def assigned(self) -> frozenset[TopicPartition]: ...
 
-    def pause(self, partitions: Sequence[TopicPartition]) -> None: ...
+    def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        """`poll` gives no record of these until `resume`, through every rebalance that leaves them with this member."""
+        ...
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None: ...
 
@@ -72,8 +77,14 @@ class Consumer(Protocol):
 class Queue(Protocol):
     """A broker."""
 
-    def ensure_topics(self, topics: Sequence[str], partitions: int = 1) -> None:
-        """Make those that are not there; existing ones stay as they are."""
+    def ensure_topics(self, topics: Sequence[str], partitions: int | None = None) -> None:
+        """Make those that are not there, with as many partitions as the backend's settings say unless told; existing
+        ones stay as they are.
+        """
+        ...
+
+    def disagreements(self, topics: Sequence[str], partitions: int | None = None) -> list[str]:
+        """Where topics that are there are not as `ensure_topics` would make them, a sentence each."""
         ...
 
     def publish(self, messages: Sequence[Outgoing]) -> list[Place]:

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from jobs.ledger import Entry
-from jobs.model import InputFile, Job, JobState, Message, Part, Price, Task, TaskState, Usage, Value
+from jobs.model import InputFile, Job, JobState, Message, Part, Price, Priority, Task, TaskState, Usage, Value
 from jobs.moves import Answer, Move
+from jobs.sweeping import LeaseEnd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxRow(Value):
-    """A released task whose message is to be published. id ascends in commit order."""
+    """A released task whose message is to be published. Of ids given at the same time the larger may appear first."""
 
     id: int
     message: Message
@@ -115,6 +116,14 @@ class JobStore(Protocol):
         """Retries of a job, oldest first."""
         ...
 
+    def active_jobs(self, pool: str) -> list[Job]:
+        """Jobs of a pool that are not at their end, the oldest first."""
+        ...
+
+    def set_priority(self, job_id: str, priority: Priority) -> Job:
+        """For tasks that are released from now on; raises WrongState for a job in a terminal state."""
+        ...
+
     def set_state(self, job_id: str, *, expect: frozenset[JobState], to: JobState, reason: str = "") -> Job:
         """Compare-and-set of the state; terminal states also set `finished_at`. Raises WrongState."""
         ...
@@ -156,6 +165,10 @@ class TaskStore(Protocol):
 
     def tasks(self, job_id: str, states: frozenset[TaskState], limit: int = 1000) -> list[Task]:
         """Tasks of a job in these states, in planning order (children where their parent stood)."""
+        ...
+
+    def released(self, pool: str) -> list[Task]:
+        """Released tasks of a pool, in the order of their release. `priority`: what each was released with."""
         ...
 
     def task_counts(self, job_id: str) -> dict[TaskState, int]:
@@ -261,7 +274,19 @@ class FleetStore(Protocol):
         ...
 
 
-class Store(JobStore, TaskStore, OutboxStore, LedgerStore, PriceStore, FleetStore, Protocol):
+class SweepStore(Protocol):
+    """What is asked before files of dead leases are deleted."""
+
+    def every_job(self) -> Iterator[tuple[Job, bool]]:
+        """All jobs by id, each with whether its `_SUCCESS` is known to be written."""
+        ...
+
+    def lease_ends(self, task_ids: Sequence[str]) -> dict[str, LeaseEnd]:
+        """By task; tasks that are not known are left out."""
+        ...
+
+
+class Store(JobStore, TaskStore, OutboxStore, LedgerStore, PriceStore, FleetStore, SweepStore, Protocol):
     """All of the database behind one connection pool and one group committer."""
 
     def now(self) -> float:

@@ -24,9 +24,7 @@ from tests.support.forkery import ForkedProcess, Forkery
 
 COMMAND = str(Path(sys.executable).with_name("nightmill"))
 """The console script, for tests of what a shell sees; all others fork."""
-FAKE_WARNING = (
-    "FAKE ENGINE: the outputs of this job are made up, not a model's. Use it for trying and testing only.\n"
-)
+FAKE_WARNING = "FAKE ENGINE: the outputs of this job are made up, not a model's. Use it for trying and testing only.\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,9 @@ def catalog(rows: int = ROWS) -> pa.Table:
             "name": [_name(n) for n in range(rows)],
             "price": pa.array([None if n % 5 == 0 else Decimal(n) / 4 for n in range(rows)], pa.decimal128(9, 2)),
             "tags": pa.array([["new", f"t{n % 3}"] if n % 4 else None for n in range(rows)], pa.list_(pa.string())),
-            "made": pa.array([datetime(2026, 1, 1 + n % 28, tzinfo=UTC) for n in range(rows)], pa.timestamp("ms", "UTC")),
+            "made": pa.array(
+                [datetime(2026, 1, 1 + n % 28, tzinfo=UTC) for n in range(rows)], pa.timestamp("ms", "UTC")
+            ),
             "output": [f"an older text of {n}" for n in range(rows)],
             "Row": pa.array([1000 + n for n in range(rows)], pa.int32()),
         }
@@ -50,7 +52,7 @@ def _name(number: int) -> str:
 
 
 def make_inputs(folder: Path) -> Path:
-    """goods.parquet; split/*.parquet: the same rows in three files; goods.jsonl: OpenAI batch lines; template, schema."""
+    """goods.parquet; split/: its rows in three files; goods.jsonl: OpenAI batch lines; prompt.yaml; schema.json."""
     table = catalog()
     pq.write_table(table, folder / "goods.parquet", row_group_size=25)
     (folder / "split").mkdir()

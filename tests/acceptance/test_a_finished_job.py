@@ -219,7 +219,9 @@ def test_results_shows_the_first_rows_and_where_the_files_lie(shared, job, folde
     assert shown[3:] == ["", f"Parquet: {folder}"]
 
 
-@pytest.mark.parametrize(("options", "rows"), [((), 10), (("--head",), 10), (("--head", 3), 3), (("--head", 999), ROWS)])
+@pytest.mark.parametrize(
+    ("options", "rows"), [((), 10), (("--head",), 10), (("--head", 3), 3), (("--head", 999), ROWS)]
+)
 def test_results_head_is_as_long_as_asked(shared, job, options, rows):
     assert len(shared("results", job, *options, "--json").json) == rows
 
@@ -278,7 +280,8 @@ def test_jsonl_has_an_output_or_an_error_line_in_openais_shape_for_each_row(shar
 
 
 @pytest.mark.parametrize(
-    ("by", "label"), [("job", None), ("project", "spring"), ("model", "fake"), ("tag:team", "web"), ("tag:none", "(without)")]
+    ("by", "label"),
+    [("job", None), ("project", "spring"), ("model", "fake"), ("tag:team", "web"), ("tag:none", "(without)")],
 )
 def test_the_statement_groups_the_same_amount_by_whatever_the_job_bore(shared, job, table, by, label):
     said = shared("ledger", "statement", "--tenant", "acme", "--by", by, "--json").json
@@ -335,7 +338,17 @@ def test_what_is_finished_can_be_neither_paused_cancelled_nor_resumed(shared, jo
 def test_a_retry_runs_exactly_the_spoiled_rows_again_and_latest_reads_both_as_one(shared, job, table):
     """Both faults lie in the engine's arguments, so the child takes others."""
     child = shared(
-        "retry", job, "--outcome", "error,truncated", "--max-tokens", 99, "--quiet", "--engine-arg", "error_on=", "--engine-arg", "length_on="
+        "retry",
+        job,
+        "--outcome",
+        "error,truncated",
+        "--max-tokens",
+        99,
+        "--quiet",
+        "--engine-arg",
+        "error_on=",
+        "--engine-arg",
+        "length_on=",
     ).job
     status = shared.status(child)
     assert (status["parent"], status["outcomes"], status["tags"]) == (job, {"ok": 5}, {"team": "web", "run": "1"})

@@ -21,7 +21,9 @@ def ids_of(table):
 # ---- Parquet ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", ["split", "split/", "split/*.parquet", "split/goods-[012].parquet", "**/goods-?.parquet"])
+@pytest.mark.parametrize(
+    "source", ["split", "split/", "split/*.parquet", "split/goods-[012].parquet", "**/goods-?.parquet"]
+)
 def test_a_folder_and_a_glob_of_files_are_read_as_one_table_in_the_order_of_their_names(shared, inputs, source):
     said = shared("quote", source, "--model", "fake", *PROMPT[:2], "--id", "sku", "--json", cwd=inputs).json
     assert (said["rows"], said["sampled"], said["first_prompt"]) == (ROWS, ROWS, [["user", "Sell Lamp 0"]])
@@ -39,17 +41,23 @@ def test_without_an_id_column_the_row_number_is_the_id(shared, inputs):
     assert ids_of(shared.results(job)) == [{"row": n, "input_row": n, "custom_id": str(n)} for n in range(3)]
 
 
-def test_paths_may_be_relative_and_have_spaces_and_any_letters(shared, inputs, tmp_path):
+def test_paths_may_be_relative_and_have_spaces_and_any_letters_and_a_job_goes_on_from_elsewhere(
+    shared, inputs, tmp_path
+):
     folder = tmp_path / "Läden & Söhne"
     folder.mkdir()
     pq.write_table(catalog(4), folder / "güter 100%.parquet")
-    job = shared.run("güter 100%.parquet", *PROMPT, "--output", "die Antworten", cwd=folder).job
+    options = (*PROMPT, "--output", "die Antworten", "--sample", 2)
+    job = shared.run("güter 100%.parquet", *options, cwd=folder, code=Exit.PAUSED).job
+    shared("resume", job, "--quiet", cwd=tmp_path)
     assert pq.read_table(folder / "die Antworten" / job).num_rows == 4
     assert shared("results", job, cwd=tmp_path).out.splitlines()[-1] == f"Parquet: {folder}/die Antworten/{job}"
 
 
 def test_a_file_uri_is_a_path_too(shared, inputs):
-    job = shared.run((inputs / "goods.parquet").as_uri(), *PROMPT, "--limit", 2, "--output", (shared.folder / "by uri").as_uri()).job
+    job = shared.run(
+        (inputs / "goods.parquet").as_uri(), *PROMPT, "--limit", 2, "--output", (shared.folder / "by uri").as_uri()
+    ).job
     assert pq.read_table(shared.folder / "by uri" / job).num_rows == 2
 
 
@@ -138,9 +146,14 @@ def test_a_template_file_may_have_messages_with_logic_over_the_columns(shared, i
 
 
 def test_every_type_of_column_has_a_defined_rendering(shared, inputs, tmp_path):
-    table = pa.table({"i": [1], "n": pa.array([None], pa.string()), "l": [["a", "b"]], "s": [{"x": 1}], "b": [b"\x00\xff"]})
+    table = pa.table(
+        {"i": [1], "n": pa.array([None], pa.string()), "l": [["a", "b"]], "s": [{"x": 1}], "b": [b"\x00\xff"]}
+    )
     goods = catalog(2).slice(1)
-    pq.write_table(pa.table({**{c: goods[c] for c in ("price", "made")}, **{c: table[c] for c in table.column_names}}), tmp_path / "t.parquet")
+    pq.write_table(
+        pa.table({**{c: goods[c] for c in ("price", "made")}, **{c: table[c] for c in table.column_names}}),
+        tmp_path / "t.parquet",
+    )
     prompt = "{{ i }}|{{ n }}|{{ l }}|{{ s }}|{{ b }}|{{ price }}|{{ made }}"
     said = shared("quote", tmp_path / "t.parquet", "--model", "fake", "--prompt", prompt, "--json").json
     assert said["first_prompt"] == [["user", '1||["a","b"]|{"x":1}|AP8=|0.25|2026-01-02T00:00:00+00:00']]
@@ -149,28 +162,46 @@ def test_every_type_of_column_has_a_defined_rendering(shared, inputs, tmp_path):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--prompt", "Sell {{ nmae }}"], "The prompt template cannot be used: the user text, line 1: there is no column 'nmae'; did you mean 'name'? The columns are: sku, name, price, tags, made, output, Row."),
-        (["--prompt", "Sell {{ name "], "The prompt template cannot be used: the user text, line 1: unexpected end of template, expected 'end of print statement'."),
-        (["--prompt", ""], "The prompt template cannot be used: the user text is empty."),
-        ([], "The prompt template cannot be used: give --prompt or --template; columns are mentioned as {{ column }}."),
-        (["--prompt", "x", "--template", "PROMPT"], "The prompt template cannot be used: give --template, or --prompt and --system, not both."),
+        (
+            ["--prompt", "Sell {{ nmae }}"],
+            (
+                "the user text, line 1: there is no column 'nmae'; did you mean 'name'? "
+                "The columns are: sku, name, price, tags, made, output, Row"
+            ),
+        ),
+        (
+            ["--prompt", "Sell {{ name "],
+            "the user text, line 1: unexpected end of template, expected 'end of print statement'",
+        ),
+        (["--prompt", ""], "the user text is empty"),
+        ([], "give --prompt or --template; columns are mentioned as {{ column }}"),
+        (["--prompt", "x", "--template", "PROMPT"], "give --template, or --prompt and --system, not both"),
     ],
-)  # fmt: skip
+)
 def test_a_prompt_that_cannot_work_is_refused_before_anything_starts(shared, inputs, options, sentence):
     given = [str(inputs / "prompt.yaml") if option == "PROMPT" else option for option in options]
     done = shared.run(inputs / "goods.parquet", *given, code=Exit.REFUSED)
-    assert (done.out, done.err) == ("", f"Error: {sentence}\n")
+    assert (done.out, done.err) == ("", f"Error: The prompt template cannot be used: {sentence}.\n")
 
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("messages: [{role: user, content: [{type: image_url, image_url: x}]}]", "message 1 has a content part of type 'image_url'; only text is taken"),
+        (
+            "messages: [{role: user, content: [{type: image_url, image_url: x}]}]",
+            "message 1 has a content part of type 'image_url'; only text is taken",
+        ),
         ("messages: [{role: user}]", "message 1 must have exactly `role` and `content`"),
         ("just text", "the file must be a mapping with `messages` or `text`"),
-        ("a: [", "the file is not YAML: while parsing a flow node expected the node content, but found '<stream end>' in \"<unicode string>\", line 1, column 5: a: [ ^"),
+        (
+            "a: [",
+            (
+                "the file is not YAML: while parsing a flow node expected the node content, but found '<stream end>' "
+                'in "<unicode string>", line 1, column 5: a: [ ^'
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_template_file_that_cannot_work_is_refused_naming_the_part(shared, inputs, tmp_path, content, sentence):
     (tmp_path / "t.yaml").write_text(content)
     done = shared.run(inputs / "goods.parquet", "--template", tmp_path / "t.yaml", code=Exit.REFUSED)
@@ -191,7 +222,9 @@ def test_a_schema_adds_typed_columns_that_are_null_where_the_output_does_not_par
     kinds = [(name, table.schema.field(name).type) for name in ("title", "stars", "tags")]
     assert kinds == [("title", pa.string()), ("stars", pa.int64()), ("tags", pa.list_(pa.string()))]
     rows = table.select(["outcome", "output", "title", "stars", "tags"]).to_pylist()
-    assert [row["outcome"] for row in rows] == ["truncated" if n == 7 else "error" if n == 13 else "ok" for n in range(20)]
+    assert [row["outcome"] for row in rows] == [
+        "truncated" if n == 7 else "error" if n == 13 else "ok" for n in range(20)
+    ]
     for row in rows:
         typed = {name: row[name] for name in ("title", "stars", "tags")}
         assert typed == (json.loads(row["output"]) if row["output"] else dict.fromkeys(typed))
@@ -200,7 +233,17 @@ def test_a_schema_adds_typed_columns_that_are_null_where_the_output_does_not_par
 def test_an_output_that_is_cut_off_has_null_typed_columns_and_says_that_it_is_truncated(shared, inputs):
     job = shared.run(
         inputs / "goods.parquet",
-        *("--prompt", "Sell {{ name }}", "--schema", inputs / "schema.json", "--limit", 2, "--max-tokens", 1, "--quiet"),
+        *(
+            "--prompt",
+            "Sell {{ name }}",
+            "--schema",
+            inputs / "schema.json",
+            "--limit",
+            2,
+            "--max-tokens",
+            1,
+            "--quiet",
+        ),
     ).job
     columns = shared.results(job).select(["outcome", "output", "title", "stars"]).to_pydict()
     assert (columns["outcome"], columns["title"], columns["stars"]) == (["truncated"] * 2, [None] * 2, [None] * 2)

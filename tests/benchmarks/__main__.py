@@ -2,8 +2,9 @@
 
     against_vllm   the same chats through raw vllm.LLM.chat, vLLM's run_batch and `nightmill run`
     million        a Parquet file of a million rows through `nightmill run` with the fake engine
+    commits        commits of tasks a second on PostgreSQL and SQLite
 
-ROUNDS (5): rounds of against_vllm. ROWS (1,000,000): rows of million. Files go to build/benchmarks.
+ROUNDS (5): rounds of against_vllm and of commits. ROWS (1,000,000): rows of million. Files go to build/benchmarks.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.benchmarks import against_vllm, machine, million
+from tests.benchmarks import against_vllm, commits, machine, million
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "benchmarks"
 PIECES: dict[str, Callable[[Path], None]] = {
     "against_vllm": lambda folder: against_vllm.run(folder, rounds=int(os.environ.get("ROUNDS", "5"))),
+    "commits": lambda folder: commits.run(folder, rounds=int(os.environ.get("ROUNDS", "5"))),
     "million": lambda folder: million.run(folder, rows=int(os.environ.get("ROWS", "1000000"))),
 }
 

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from infra.engines.environment import child_environment
 from infra.engines.spec import EngineSpec
 from infra.models.prepare import prepare_tiny
-from tests.benchmarks import figures, nightmill, words
+from tests.benchmarks import figures, machine, nightmill, words
 
 ROWS, PREFIXES, PREFIX_WORDS, OWN_WORDS, OUTPUT_TOKENS = 1000, 20, 400, 50, 32
 ENGINE_ARGS = {"max_num_seqs": 256, "max_num_batched_tokens": 4096}
@@ -77,11 +77,12 @@ def run(folder: Path, *, rounds: int) -> None:
     for number in range(rounds):
         names = list(contenders)
         for name in names[number % 3 :] + names[: number % 3]:
-            took = contenders[name](course)
+            with machine.company() as company:
+                took = contenders[name](course)
             found[name].append(took)
             print(
                 f"round {number + 1}: {name:14} {took.rows / took.up_s:6.1f} rows/s with the engine up, "
-                f"{took.whole_s:5.1f} s in all",
+                f"{took.whole_s:5.1f} s in all (others had {company.others:.0%} of the machine)",
                 flush=True,
             )
     _report(found)

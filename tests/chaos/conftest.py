@@ -1,46 +1,14 @@
-"""Quiet runs to compare with, and seeded runs two at a time: a crash run mostly waits."""
+"""The pool in which runs go on beside each other, what they are compared with, and the claims that are asked for."""
 
-from __future__ import annotations
-
-import json
 import os
-import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from tests.chaos import checker
-from tests.chaos.checker import Ended
 from tests.chaos.plans import VARIANTS
-from tests.chaos.scene import Scene, Variant
+from tests.chaos.stage import Stage, quiet_run
 
 PARALLEL = int(os.environ.get("CHAOS_PARALLEL", "3"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Quiet:
-    """A run in which nothing died. passes: point → how often it was passed."""
-
-    ended: Ended
-    passes: Mapping[str, int]
-    seconds: float
-
-
-def quiet_run(folder: Path, variant: Variant) -> Quiet:
-    """Run a variant to its end with nobody dying, and hold the checker itself against it."""
-    scene = Scene(folder, variant)
-    counts = folder / "passes.json"
-    began = time.monotonic()
-    first = scene.nightmill(*scene.run_line(), count=counts)
-    seconds = time.monotonic() - began
-    assert first.code in {0, 3, 4}, first.err
-    if first.code == 4:
-        assert scene.nightmill(*scene.next_line()).code == 0
-    assert checker.faults(scene) == []
-    return Quiet(ended=checker.read(scene), passes=json.loads(counts.read_text()), seconds=seconds)
 
 
 @pytest.fixture(scope="session")
@@ -55,3 +23,13 @@ def quiet(pool, tmp_path_factory):
     root = tmp_path_factory.mktemp("quiet")
     runs = {name: pool.submit(quiet_run, root / name, variant) for name, variant in VARIANTS.items()}
     return {name: run.result() for name, run in runs.items()}
+
+
+@pytest.fixture(scope="session")
+def claimed(request, pool, quiet, tmp_path_factory):
+    """claim → its run, of all claims that are asked for in this session."""
+    root = tmp_path_factory.mktemp("claims")
+    asked = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    wanted = [params["claim"] for params in asked if "claim" in params]
+    stages = [Stage(folder=root / f"claim-{number}", quiet=quiet) for number in range(len(wanted))]
+    return {claim: pool.submit(claim, stage) for claim, stage in zip(wanted, stages, strict=True)}

@@ -109,7 +109,7 @@ def _point_death(
 
 
 def _later_death(counts: Mapping[str, int], chance: random.Random) -> Death:
-    """In a resumed run: it passes some points less often, and others (what it takes back) that a quiet run never does."""
+    """In a resumed run, which passes some points less often, and takes back what a dead one held."""
     point = chance.choice(sorted(counts.keys() | {"db.hand_back.before", "db.hand_back.after"}))
     return Death(at=f"{point}:{chance.randint(1, 3)}")
 

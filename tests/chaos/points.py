@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any
+
+from sqlalchemy.engine.default import DefaultDialect
 
 from infra.data import order, staging
 from infra.engines.child import Child
@@ -24,6 +26,7 @@ from infra.sql import moving
 from infra.sql import schema as sql_schema
 from infra.sql.engine import Database
 from tests.chaos.traps import Trap
+from workers.beats import Beat
 
 STEPS = {
     # ---- the database ----
@@ -51,6 +54,7 @@ STEPS = {
     # ---- the queue ----
     "queue.make": "the tables of a new queue",
     "queue.ensure_topics": "the job's topics",
+    "queue.delete_topic": "the end of a topic",
     "queue.join": "a consumer in its group",
     "queue.leave": "a consumer out of its group",
     "queue.stay": "the consumer's beat",
@@ -76,6 +80,7 @@ STEPS = {
     # ---- locks and the engine ----
     "lock.claim": "the claim of the job",
     "lock.hold": "the sign that this owner lives",
+    "beat.step": "the heartbeat, in its own thread",
     "engine.launch": "the start of the engine's process",
     "engine.stop": "the engine's end",
     "engine.submit": "rows given to the engine",
@@ -121,44 +126,49 @@ def _around(owner: Any, name: str, trap: Trap, step_of: Callable[..., str]) -> N
 
 
 def _watch_transactions(trap: Trap) -> None:
-    begin, write, make = Database._begin, Database.write, moving.make
-    writer = threading.local()  # a transaction belongs to one thread
+    """Each work says its step when it is carried out; the commit, in the same thread, is where the points lie."""
+    write, make = Database.write, moving.make
+    commit, roll_back = DefaultDialect.do_commit, DefaultDialect.do_rollback
+    under_way = threading.local()
 
-    def labelled_write(self: Database, work: Callable[[Any], Any], **options: Any) -> Any:
+    def note(steps: Iterable[str]) -> None:
+        under_way.steps = [*getattr(under_way, "steps", ()), *steps]
+
+    def watched_write(self: Database, work: Callable[[Any], Any], **options: Any) -> Any:
         step = _step_of(work)
 
-        def labelled(connection: Any) -> Any:
-            if step is not None:
-                writer.steps.append(step)
+        def watched_work(connection: Any) -> Any:
+            note([step])
             return work(connection)
 
-        return write(self, labelled, **options)
+        return write(self, watched_work, **options)
 
-    def labelled_make(connection: Any, wanted: Any, now: float) -> Any:
-        writer.steps += [f"db.{move.name}" for move in wanted]
+    def watched_make(connection: Any, wanted: Any, now: float) -> Any:
+        note(f"db.{move.name}" for move in wanted)
         return make(connection, wanted, now)
 
-    @contextmanager
-    def watched_begin(self: Database) -> Iterator[Any]:
-        writer.steps = []
-        with begin(self) as connection:
-            yield connection
-            trap.check_database()
-            for step in writer.steps:
-                trap.hit(f"{step}.before")
-        for step in writer.steps:
+    def watched_commit(self: DefaultDialect, connection: Any) -> None:
+        steps, under_way.steps = getattr(under_way, "steps", ()), ()
+        trap.check_database()
+        for step in steps:
+            trap.hit(f"{step}.before")
+        commit(self, connection)
+        for step in steps:
             trap.hit(f"{step}.after")
 
-    Database._begin = watched_begin  # type: ignore[method-assign]
-    Database.write = labelled_write  # type: ignore[method-assign,assignment]
-    moving.make = labelled_make
+    def watched_rollback(self: DefaultDialect, connection: Any) -> None:
+        under_way.steps = ()
+        roll_back(self, connection)
+
+    Database.write = watched_write
+    moving.make = watched_make
+    DefaultDialect.do_commit = watched_commit
+    DefaultDialect.do_rollback = watched_rollback
 
 
-def _step_of(work: Callable[[Any], Any]) -> str | None:
-    """ "db.create_job" of `SqlJobs.create_job.<locals>.work`. None: its moves name themselves."""
+def _step_of(work: Callable[[Any], Any]) -> str:
+    """ "db.create_job" of `SqlJobs.create_job.<locals>.work`."""
     shelf, _, method = work.__qualname__.partition(".<locals>")[0].partition(".")
-    if method == "_make":
-        return None
     step = ("queue." if shelf.startswith("Sqlite") else "db.") + {"close": "leave"}.get(method, method).strip("_")
     if step not in STEPS:
         msg = f"{work.__qualname__} writes to a database, and {step} is no step of tests/chaos/points.py"
@@ -259,7 +269,8 @@ def _watch_engine(trap: Trap) -> None:
         start(self, *args)
         trap.engine_pid = self.pid
 
-    EngineProcess.poll = watched_poll  # type: ignore[method-assign]
-    Child.__init__ = watched_start  # type: ignore[method-assign]
+    EngineProcess.poll = watched_poll
+    Child.__init__ = watched_start
+    _around(Beat, "step", trap, lambda *_: "beat.step")
     for name in ("launch", "submit", "stop"):
         _around(EngineProcess, name, trap, lambda *_, step=f"engine.{name}": step)

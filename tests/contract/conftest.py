@@ -4,17 +4,17 @@ import shutil
 
 import pytest
 
-from infra.clocks import ManualClock, SeededIds
-from infra.objects import open_objects
+from infra.clocks import SeededIds
 from infra.objects.local import LocalObjects
 from infra.queue import open_queue
 from infra.sql import AT_ONCE, engine, open_store
-from tests.support.s3 import BUCKET
+from tests.support.postgres import ServersClock
+from tests.support.s3 import BUCKET, shared_login
 
 
 @pytest.fixture
 def clock():
-    return ManualClock()
+    return ServersClock()
 
 
 @pytest.fixture(scope="session")
@@ -32,14 +32,27 @@ def no_flush(monkeypatch):
     monkeypatch.setattr(engine, "PRAGMAS", pragmas)
 
 
-@pytest.fixture(params=["sqlite"])
-def open_again(request, tmp_path, clock, migrated, no_flush):
+@pytest.fixture
+def sqlite_home(tmp_path, migrated, no_flush):
+    """A data directory whose database was migrated."""
+    return shutil.copytree(migrated, tmp_path / "home")
+
+
+@pytest.fixture
+def postgres_url(postgres, clock):
+    """A migrated database of the server's, which follows the clock."""
+    with postgres.database() as database:
+        yield database.url_of_clock(clock)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def open_again(request, clock):
     """Opens the same store as often as it is called."""
     opened = []
-    home = shutil.copytree(migrated, tmp_path / "home")
+    where = request.getfixturevalue({"sqlite": "sqlite_home", "postgres": "postgres_url"}[request.param])
 
     def open_one():
-        opened.append(open_store(home, clock=clock, pace=AT_ONCE))
+        opened.append(open_store(where, clock=clock, pace=AT_ONCE))
         return opened[-1]
 
     yield open_one
@@ -52,11 +65,18 @@ def store(open_again):
     return open_again()
 
 
-@pytest.fixture(params=["sqlite"])
+@pytest.fixture(params=["sqlite", "kafka"])
 def queue(request, tmp_path, clock, no_flush):
-    opened = open_queue(tmp_path / "home", clock=clock, ids=SeededIds(), pace=AT_ONCE)
+    if request.param == "sqlite":
+        opened = open_queue(tmp_path / "home", clock=clock, ids=SeededIds(), pace=AT_ONCE)
+        yield opened
+        opened.close()
+        return
+    broker = request.getfixturevalue("kafka")
+    opened = broker.open()
     yield opened
     opened.close()
+    broker.clear()
 
 
 @pytest.fixture(params=["file-uri", "path", "s3"])
@@ -74,5 +94,8 @@ def objects(folder, request, tmp_path):
     if not folder.startswith("s3:"):
         return LocalObjects()
     request.getfixturevalue("s3_keys")
+    from infra.objects.s3 import S3Objects  # noqa: PLC0415 - boto3 only where it is used
+    from infra.objects.s3_client import Connection  # noqa: PLC0415 - as above
+
     options = request.getfixturevalue("s3").options()
-    return open_objects(scratch=tmp_path / "scratch", s3=options).of(folder)
+    return S3Objects(Connection(options, open_client=shared_login), tmp_path / "scratch")

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 from pathlib import Path
 from urllib.parse import quote
 
@@ -139,6 +140,23 @@ def test_an_open_object_can_be_sought(objects, folder):
         assert file.read() == b"789"
 
 
+def test_many_are_published_and_deleted_as_one_by_one(objects, folder):
+    names = [str(number) for number in range(20)]
+    for name in names:
+        objects.put_if_absent(f"{folder}/_parts/{name}", name.encode())
+    pairs = [(f"{folder}/_parts/{name}", f"{folder}/{name}") for name in names]
+    for _ in range(2):
+        objects.publish_many(pairs)
+    objects.delete_many([source for source, _ in pairs] + [f"{folder}/nothing"])
+    assert {facts.uri: objects.read(facts.uri) for facts in objects.list(folder)} == {
+        f"{folder}/{name}": name.encode() for name in names
+    }
+    with pytest.raises(NotFound, match="nobody"):
+        objects.publish_many([(f"{folder}/0", f"{folder}/x"), (f"{folder}/nobody", f"{folder}/y")])
+    objects.publish_many([])
+    objects.delete_many([])
+
+
 def test_a_deleted_object_is_gone(objects, folder):
     uri = f"{folder}/x"
     objects.put_if_absent(uri, b"1")
@@ -210,6 +228,20 @@ def test_a_name_that_is_not_local_is_refused(objects, uri):
 def test_local_names_of_every_form_have_the_adapter(uri):
     assert type(RoutedObjects().of(uri)).__name__ == "LocalObjects"
     assert path_of(uri).as_posix() in {"relative/x", "/abs/x"}
+
+
+def test_the_adapter_of_s3_is_made_when_its_first_uri_comes(s3, s3_keys, tmp_path):
+    routed = open_objects(scratch=tmp_path / "scratch", s3=s3.options())
+    assert routed._opened == {}
+    assert routed.put_if_absent(f"s3://nightmill/{tmp_path.name}/x", b"1").size == 1
+    assert list(routed._opened) == ["s3"]
+
+
+def test_without_boto3_s3_is_refused_naming_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "infra.objects.s3", None)
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    with pytest.raises(Refused, match=r"pip install 'nightmill\[s3\]'"):
+        open_objects(scratch=tmp_path, s3=S3Options()).read("s3://bucket/x")
 
 
 def test_each_uri_goes_to_its_store_and_none_is_published_into_another(objects, folder, tmp_path):

@@ -19,6 +19,13 @@ from tests.factories import Planned, a_commit, a_job
 pytestmark = pytest.mark.contract
 
 
+@pytest.fixture
+def store(sqlite_home, clock):
+    opened = open_store(sqlite_home, clock=clock, pace=AT_ONCE)
+    yield opened
+    opened.close()
+
+
 def run(store, statement, *parameters):
     return store._db.write(lambda connection: connection.exec_driver_sql(statement, parameters).rowcount)
 
@@ -156,6 +163,7 @@ def test_a_full_disk_is_told_as_such_and_leaves_everything_as_it_was(store):
         (lambda s, job: list(s.parts(job)), "parts_in_order (job=? AND position>?)"),
         (lambda s, job: list(s.entries(job_id=job)), "entries_of_job (job=? AND id>?)"),
         (lambda s, job: s.statement("t", since=1.0), "entries_of_tenant (tenant=? AND at>?)"),
+        (lambda s, job: s.active_jobs("pool"), "jobs_active (pool=?)"),
         (lambda s, job: s.unsealed(), "jobs_unsealed"),
         (lambda s, job: s.children(job), "jobs_of_parent (parent=?)"),
         (lambda s, job: s.task_counts(job), "tasks_pick (job=?)"),
@@ -176,103 +184,3 @@ def test_hot_reads_use_their_index(store, read, index):
     assert any(f"INDEX {index}" in plan for plan in plans), plans
     if "tasks_pick (job=? AND state" in index:
         assert not [plan for plan in plans if "TEMP B-TREE" in plan]
-
-
-# ---- verify: each kind of tampering, after the triggers were removed --------------------------------
-
-# fmt: off
-TAMPERING = [
-    ("an amount", "UPDATE entries SET amount_pico = amount_pico + 1 WHERE id = 1", "is off by 1 pico-USD"),
-    (
-        "an amount, sealed",
-        "UPDATE entries SET amount_pico = amount_pico + 1 WHERE id = 1",
-        "block 0 is not what was sealed",
-    ),
-    (
-        "a balanced amount",
-        (
-            "UPDATE entries SET amount_pico = amount_pico + 5 - 10 * (line > 0) WHERE line IN (0, 3) AND "
-            "task LIKE '%0'"
-        ),
-        "is not the usage of",
-    ),
-    ("a tenant", "UPDATE entries SET tenant = 'other' WHERE id = 2", "block 0 is not what was sealed"),
-    ("a time", "UPDATE entries SET at = at + 1", "block 1 is not what was sealed"),
-    ("an entry gone", "DELETE FROM entries WHERE id = 3", "its 3 entries give another root"),
-    (
-        "a charge gone",
-        "DELETE FROM entries WHERE txn LIKE 'use:%00002'",
-        "job-a-s00000.00002 has results and no charge",
-    ),
-    (
-        "an entry of nothing",
-        (
-            "INSERT INTO entries SELECT 99, 'ghost', line, kind, account, 0, currency, tenant, project, "
-            "tags, creator, job, task, model, price_version, token_class, tokens, at FROM entries WHERE id = "
-            "1"
-        ),
-        "transaction ghost is in no block",
-    ),
-    ("a place gone", "DELETE FROM sealed WHERE block = 0", "says 1 transactions and has 0"),
-    ("a block gone", "DELETE FROM blocks WHERE block = 0", "block 0 is missing"),
-    ("a root", "UPDATE blocks SET root = 'f' WHERE block = 0", "block 1 does not follow"),
-    (
-        "a balance",
-        "UPDATE balances SET amount_pico = '7' WHERE account LIKE 'tenant%'",
-        "the balance of tenant:default:usage is 7",
-    ),
-    (
-        "a balance of nobody",
-        "INSERT INTO balances VALUES ('thief', 'USD', '7')",
-        "the balance of thief is 7 pico-USD, its entries give 0",
-    ),
-    ("totals", "UPDATE job_totals SET amount_pico = '1'", "the totals of job-a"),
-    ("a usage", "UPDATE tasks SET usage = replace(usage, '100', '99') WHERE usage IS NOT NULL", "is not the usage of"),
-    ("a price", "UPDATE jobs SET price = replace(price, '150000', '1')", "at the price of job-a"),
-    (
-        "a task undone",
-        "UPDATE tasks SET state = 'queued' WHERE id LIKE '%00000'",
-        "is charged or has results, and is not done",
-    ),
-    (
-        "a reservation left",
-        "UPDATE reservations SET state = 'open' WHERE task LIKE '%00000'",
-        "00000 is done and still holds a reservation",
-    ),
-    (
-        "a reservation of nobody",
-        "INSERT INTO reservations VALUES ('ghost', 1, 'job-a', 1, 'open', 0, NULL)",
-        "task ghost is unknown and still holds a reservation",
-    ),
-    (
-        "a reservation gone",
-        "UPDATE reservations SET state = 'voided' WHERE task LIKE '%00003'",
-        "00003 is released or leased without a reservation",
-    ),
-]
-# fmt: on
-
-
-@pytest.mark.parametrize(("statement", "fault"), [t[1:] for t in TAMPERING], ids=[t[0] for t in TAMPERING])
-def test_verify_finds(store, statement, fault):
-    p = Planned(store, tasks=5)
-    for number in range(3):
-        p.done(number)
-        if number < 2:
-            store.fold()
-    p.leased(3)
-    assert store.verify().faults == ()
-    for table in ("entries", "blocks", "sealed"):
-        for verb in ("update", "delete"):
-            run(store, f"DROP TRIGGER {table}_{verb}")
-    assert run(store, statement) > 0
-    faults = store.verify().faults
-    assert [f for f in faults if fault in f], faults
-
-
-def test_verify_names_at_most_a_thousand_faults(store, monkeypatch):
-    monkeypatch.setattr("infra.sql.audit.MAX_FAULTS", 2)
-    for number in range(4):
-        run(store, f"INSERT INTO balances VALUES ('thief-{number}', 'USD', '7')")
-    assert len(store.verify().faults) == 3
-    assert store.verify().faults[-1] == "and 2 more"

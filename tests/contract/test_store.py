@@ -10,6 +10,7 @@ from jobs.model import InputFile, JobState, Outcome, Priority, TaskState, Usage,
 from jobs.moves import Answer, Group
 from jobs.ports.store import Fold, Leader, OutboxRow, Place, Progress, StatementLine
 from jobs.ranges import Range
+from jobs.sweeping import LeaseEnd
 from tests.factories import PRICE, USAGE, Planned, a_commit, a_job, a_lease, a_part, a_release, a_task, a_waste
 
 pytestmark = pytest.mark.contract
@@ -134,9 +135,53 @@ def test_set_state_compares_and_counts_versions(store):
         store.set_state(job.id, expect=frozenset({JobState.RUNNING}), to=JobState.PAUSED)
 
 
+def test_a_reason_that_quotes_what_is_no_text_is_kept_all_the_same(store):
+    store.create_job(a_job(), [])
+    reason = "in\0put \udcff is ä"
+    assert (
+        store.set_state("job-a", expect=frozenset(JobState), to=JobState.PAUSED, reason=reason).reason
+        == "in put ? is ä"
+    )
+
+
 def finalise(store, job, **changes):
     call = {"version": job.version, "to": JobState.COMPLETED, "reason": "r", "manifest": "/m", "void": Usage()}
     return store.finalise(job.id, **(call | changes))
+
+
+def test_the_active_jobs_of_a_pool_are_those_not_at_their_end_oldest_first(store):
+    for number, state in enumerate([JobState.PAUSED, JobState.RUNNING, JobState.CANCELLING, JobState.RUNNING]):
+        job = store.create_job(a_job(f"job-{number}", pool="pool", created_at=9.0 - number), [])
+        if state is not JobState.RUNNING:
+            store.set_state(job.id, expect=frozenset({JobState.RUNNING}), to=state)
+    store.create_job(a_job("job-x", pool="other"), [])
+    store.set_state("job-3", expect=frozenset({JobState.RUNNING}), to=JobState.COMPLETED)
+    assert [job.id for job in store.active_jobs("pool")] == ["job-2", "job-1", "job-0"]
+
+
+def test_a_new_priority_is_for_what_is_released_from_now_on(store):
+    p = Planned(store, tasks=2)
+    p.released(0)
+    assert store.set_priority(p.job.id, Priority.CRITICAL) == store.job(p.job.id)
+    assert store.job(p.job.id).priority is Priority.CRITICAL
+    assert store.make([a_release(p.task(1).evolve(priority=Priority.CRITICAL), p.leader)]) == [MADE]
+    found = [(task.id, task.priority) for task in store.released(p.job.pool)]
+    assert found == [(p.ids[0], Priority.NORMAL), (p.ids[1], Priority.CRITICAL)]
+    assert store.released("other") == []
+
+
+def test_a_finished_job_keeps_its_priority(store):
+    job = store.create_job(a_job(), [])
+    store.set_state(job.id, expect=frozenset({JobState.RUNNING}), to=JobState.CANCELLED)
+    with pytest.raises(WrongState, match="cancelled"):
+        store.set_priority(job.id, Priority.HIGH)
+
+
+def test_only_tasks_that_are_still_released_are_told(store):
+    p = Planned(store, tasks=2)
+    p.leased(0)
+    store.make([moves.withdraw(p.released(1))])
+    assert store.released(p.job.pool) == []
 
 
 def test_finalise_waits_for_the_plan_and_for_every_task(store, clock):
@@ -576,3 +621,47 @@ def test_what_one_store_wrote_another_reads(open_again):
     assert again.job(p.job.id) == p.store.job(p.job.id)
     assert again.fold().transactions == 1
     assert Outcome.OK in p.store.job(p.job.id).usage.outcomes
+
+
+# ---- what a sweeper asks ----------------------------------------------------------------------------
+
+
+def test_every_job_comes_once_with_whether_it_is_sealed(store, monkeypatch):
+    monkeypatch.setattr("infra.sql.sweepstore._PAGE", 2)
+    jobs = [store.create_job(a_job(f"job-{n}"), []) for n in "abcde"]
+    store.set_sealed("job-b")
+    assert list(store.every_job()) == [(store.job(job.id), job.id == "job-b") for job in jobs]
+
+
+def test_a_lease_s_end_says_who_holds_a_task_since_when_and_what_counts(store, clock, monkeypatch):
+    monkeypatch.setattr("infra.sql.sweepstore._CHUNK", 2)
+    p = Planned(store, tasks=5)
+    start = clock.now()
+
+    def end(number, state, token, since, part=None):
+        return LeaseEnd(task=p.ids[number], state=state, token=token, since=since, part=part)
+
+    p.leased(1)
+    clock.advance(1)
+    store.make([moves.hand_back(p.task(1), a_waste(p.job, p.task(1)))])
+    clock.advance(1)
+    p.leased(2)
+    store.make([moves.hand_back(p.task(2), a_waste(p.job, p.task(2)))])
+    clock.advance(1)
+    p.leased(2, token="second")
+    p.leased(3)
+    clock.advance(1)
+    store.make([a_commit(p.job, p.task(3))])
+    clock.advance(1)
+    p.leased(4)
+    clock.advance(1)
+    halves = [Group(rows=(Range(40, 45),), suspect=True), Group(rows=(Range(45, 50),), suspect=True)]
+    store.make([moves.divide(p.task(4), halves, a_waste(p.job, p.task(4)))])
+    assert store.lease_ends([*p.ids, "nobody"]) == {
+        p.ids[0]: end(0, TaskState.QUEUED, None, None),
+        p.ids[1]: end(1, TaskState.QUEUED, None, start + 1),
+        p.ids[2]: end(2, TaskState.LEASED, "second", start + 3),
+        p.ids[3]: end(3, TaskState.DONE, "token-3", start + 4, part=a_part(p.task(3)).uri),
+        p.ids[4]: end(4, TaskState.SPLIT, "token-4", start + 6),
+    }
+    assert store.lease_ends([]) == {}

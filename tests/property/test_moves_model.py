@@ -25,6 +25,7 @@ from jobs.model import JobState, TaskState, Usage, VoidReason
 from jobs.moves import Answer, Group, Lease, Waste
 from jobs.ports.store import Progress
 from tests.factories import a_job, a_part, a_task
+from tests.support.postgres import ServersClock
 
 pytestmark = pytest.mark.property
 
@@ -217,15 +218,28 @@ class Twins(RuleBasedStateMachine):
         assert len(committed) == len(self.board.manifest)
 
 
-def test_the_store_makes_the_same_moves_as_the_board(tmp_path, monkeypatch):
+@pytest.fixture
+def sqlite(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "PRAGMAS", [p.replace("= FULL", "= OFF") for p in engine.PRAGMAS])  # no power cut here
-    Twins.clock = ManualClock()
-    Twins.store = open_store(tmp_path, clock=Twins.clock, pace=AT_ONCE)
+    return tmp_path, ManualClock()
+
+
+@pytest.fixture
+def on_server(postgres):
+    clock = ServersClock()
+    with postgres.database() as database:
+        yield database.url_of_clock(clock), clock
+
+
+@pytest.mark.parametrize(("place", "examples"), [("sqlite", 25), ("on_server", 8)])
+def test_the_store_makes_the_same_moves_as_the_board(request, place, examples):
+    where, Twins.clock = request.getfixturevalue(place)
+    Twins.store = open_store(where, clock=Twins.clock, pace=AT_ONCE)
     try:
         run_state_machine_as_test(
             Twins,
             settings=settings(
-                max_examples=25,
+                max_examples=examples,
                 stateful_step_count=50,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),

@@ -19,13 +19,15 @@ _keys = itertools.count(1)
 
 
 def a_spec(folder: Path, backend: str = "fake", **changes) -> EngineSpec:
-    return EngineSpec(**{
-        "model": "m",
-        "kind": "chat",
-        "backend": backend,
-        "log_path": folder / "engine.log",
-        **changes,
-    })
+    return EngineSpec(
+        **{
+            "model": "m",
+            "kind": "chat",
+            "backend": backend,
+            "log_path": folder / "engine.log",
+            **changes,
+        }
+    )
 
 
 def vllm_spec(folder: Path, model: str, **changes) -> EngineSpec:

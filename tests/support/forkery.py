@@ -20,12 +20,13 @@ from pathlib import Path
 from select import select
 from typing import BinaryIO
 
+from api.cli.main import main
+
 MODULES = (
     "alembic.command",
     "api.cli.driving",
     "api.cli.jobs",
     "api.cli.ledger",
-    "api.cli.main",
     "api.cli.models",
     "api.cli.prices",
     "api.cli.quoting",
@@ -38,6 +39,7 @@ MODULES = (
     "infra.doctor",
     "infra.models.registry",
     "infra.models.tokenizer",
+    "infra.objects.s3",
     "infra.queue",
     "infra.sql",
     "infra.sql.migrations.versions.rev_0001_initial",
@@ -110,25 +112,33 @@ def serve(channel: socket.socket) -> None:
         importlib.import_module(module)
     gc.freeze()  # else each process looks through all of it once more at its end
     channel.send(b"ready")
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the supervisors
     while True:
         order, files, _, _ = socket.recv_fds(channel, 1 << 20, 3)
+        _reap()
         if not order:
             return
         if os.fork() == 0:
             channel.close()
-            return _supervise(json.loads(order), *files)
+            _supervise(json.loads(order), *files)
+            return
         for file in files:
             os.close(file)
 
 
+def _reap() -> None:
+    """Supervisors that have ended."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
 def _supervise(order: dict[str, object], out: int, err: int, report: int) -> None:
-    """Fork once more, and tell how that one ended: only its parent learns it."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    """Fork once more, and tell how that one ended: only its parent learns it. Returns in the new process only."""
     pid = os.fork()
     if pid == 0:
         os.close(report)
-        return _become(order, out, err)
+        _become(order, out, err)
+        return
     os.write(report, b"%d\n" % pid)
     _, status = os.waitpid(pid, 0)
     os.write(report, b"%d\n" % os.waitstatus_to_exitcode(status))
@@ -136,8 +146,6 @@ def _supervise(order: dict[str, object], out: int, err: int, report: int) -> Non
 
 
 def _become(order: dict[str, object], out: int, err: int) -> None:
-    from api.cli.main import main
-
     os.setsid()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(out, 1)

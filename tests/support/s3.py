@@ -1,4 +1,4 @@
-"""An S3 server for tests: moto's, in a process of its own; and before it, where a test wants faults, a proxy with them."""
+"""An S3 server for tests: moto's, in a process of its own; before it, where a test wants faults, a proxy with them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from infra.objects.s3_options import S3Options
 from tests.support.prepared import missing
+
+if TYPE_CHECKING:
+    from infra.objects.s3_client import Login
 
 BUCKET = "nightmill"
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
@@ -38,6 +43,14 @@ class S3Server:
     def env(self) -> Mapping[str, str]:
         """For a command line that is to use it."""
         return {**KEYS, "NIGHTMILL_S3_ENDPOINT": self.endpoint}
+
+
+@cache
+def shared_login(options: S3Options) -> Login:
+    """As `log_in`, once for all tests with these options: a session takes a third of a second."""
+    from infra.objects.s3_client import log_in  # noqa: PLC0415 - boto3 only where it is used
+
+    return log_in(options)
 
 
 @contextmanager
@@ -174,6 +187,11 @@ class FaultyS3:
 
     def operations(self) -> list[str]:
         return [request.operation for request in self.asked]
+
+    def reset(self) -> None:
+        """As new."""
+        self.rule = lambda _: None
+        self.asked = []
 
     def close(self) -> None:
         self._http.shutdown()

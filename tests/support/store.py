@@ -64,6 +64,14 @@ class BoardStore(Store):
         self.progress = {item.token: item.usage for item in progress}
         return {item.token: self.board.job_state for item in progress if item.token in held}
 
+    def owners(self) -> list[str]:
+        self._reach()
+        return sorted({str(task.owner) for task in self.in_state(TaskState.LEASED)})
+
+    def leased_by(self, owner: str) -> list[tuple[Task, Usage]]:
+        self._reach()
+        return [(task, Usage()) for task in self.in_state(TaskState.LEASED) if task.owner == owner]
+
     # ---- what a test does with it -----------------------------------------------------------------
 
     def set_job_state(self, state: JobState) -> None:

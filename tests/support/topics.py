@@ -4,28 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from jobs.errors import NotFound, Unavailable
 from jobs.ports.queue import Consumer, Outgoing, Queue, Record, TopicFacts, TopicPartition
 from jobs.ports.store import Place
 
 
 class MemoryQueue(Queue):
-    """Topics as lists; `make_anew` gives one a new id, as a deleted and recreated topic has."""
+    """Topics as lists; `make_anew` gives one a new id, as a deleted and recreated topic has. away: so many publishes
+    from now on fail.
+    """
 
     def __init__(self) -> None:
         self.topics: dict[str, list[Outgoing]] = {}
         self.topic_ids: dict[str, str] = {}
         self.log_start: dict[str, int] = {}
+        self.away = 0
         self.committed_offsets: dict[tuple[str, str, int], int] = {}
 
     def make_anew(self, topic: str, topic_id: str) -> None:
         self.topics[topic], self.topic_ids[topic] = [], topic_id
 
-    def ensure_topics(self, topics: Sequence[str], partitions: int = 1) -> None:
+    def ensure_topics(self, topics: Sequence[str], partitions: int | None = None) -> None:
         for topic in topics:
             if topic not in self.topics:
                 self.make_anew(topic, f"{topic}-1")
 
     def publish(self, messages: Sequence[Outgoing]) -> list[Place]:
+        if self.away:
+            self.away -= 1
+            raise Unavailable(reason="the test took it away")
+        for message in messages:
+            if message.topic not in self.topics:
+                raise NotFound(kind="topic", name=message.topic, hint="")
         return [self._append(message) for message in messages]
 
     def consumer(self, group: str, topics: Sequence[str]) -> MemoryConsumer:

@@ -150,6 +150,14 @@ class Crashing:
 
         return counted
 
+    def publish_many(self, pairs):
+        for pair in pairs:
+            self.publish(*pair)
+
+    def delete_many(self, uris):
+        for uri in uris:
+            self.delete(uri)
+
 
 @pytest.mark.parametrize("how", ["none", "input"])
 def test_a_crash_at_any_step_is_mended_by_doing_it_again(kit, monkeypatch, how):

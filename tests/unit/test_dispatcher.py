@@ -10,7 +10,7 @@ from tests.support.store import a_store
 from tests.support.topics import MemoryQueue
 from tests.support.values import a_job, a_message, a_released_task
 from workers import wire
-from workers.dispatcher import Dispatcher, DispatchPolicy, topics_of
+from workers.dispatcher import ORIGIN, REASON, Dispatcher, DispatchPolicy, topics_of
 
 pytestmark = pytest.mark.unit
 
@@ -34,12 +34,19 @@ class Desk:
             consumer=self.consumer,
             ids=SeededIds(),
             clock=self.clock,
-            owner="w",
             priorities=topics,
-            room=lambda: self.has_room,
-            accept=lambda job, task: self.accepted.append((job, task)),
+            crew=self,
             policy=DispatchPolicy(dead_topic=DEAD),
         )
+
+    def room(self, priority):
+        return self.has_room
+
+    def whom(self, priority):
+        return "w"
+
+    def accept(self, job, task):
+        self.accepted.append((job, task))
 
     def send(self, *messages):
         for message in messages:
@@ -142,9 +149,27 @@ def test_an_unreadable_message_goes_to_the_dead_letters_with_its_bytes_and_is_fi
     desk.broker.publish([bad])
     desk.send(FIRST)
     desk.round(2)
-    assert desk.broker.topics[DEAD] == [bad.evolve(topic=DEAD)]
+    reason = b"not a task message: UnicodeDecodeError('utf-8', b'\\xffnot ours', 0, 1, 'invalid start byte')"
+    why = (("trace", b"1"), (ORIGIN, NORMAL.encode()), (REASON, reason))
+    assert desk.broker.topics[DEAD] == [bad.evolve(topic=DEAD, headers=why)]
     assert [task.id for _, task in desk.accepted] == ["j.0"]
     assert (desk.committed(), dict(desk.dispatcher.dropped)) == (2, {"unreadable": 1})
+
+
+@pytest.mark.parametrize("fault", ["the broker is away", "its topic was deleted"])
+def test_dead_letters_are_sent_in_the_end_and_finished_only_then(fault):
+    desk = Desk()
+    desk.broker.publish([Outgoing(topic=NORMAL, key=b"k", value=b"?")])
+    if fault == "the broker is away":
+        desk.broker.away = 2
+    else:
+        desk.broker.delete_topic(DEAD)
+    desk.poll()
+    while not desk.broker.topics.get(DEAD):
+        assert desk.committed() is None
+        desk.lease()
+        desk.poll()
+    assert (len(desk.broker.topics[DEAD]), desk.committed(), desk.accepted) == (1, 1, [])
 
 
 def test_while_the_database_is_away_the_message_is_kept_the_topics_paused_and_polling_goes_on():

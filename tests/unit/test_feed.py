@@ -72,3 +72,27 @@ def test_two_suspects_go_one_after_the_other():
 @pytest.mark.parametrize(("seats", "cap"), [(1, 2), (2, 4), (8, 14), (256, 448)])
 def test_the_window_is_seven_quarters_of_the_seats(seats, cap):
     assert FeedPolicy.for_engine(seats) == FeedPolicy(cap=cap)
+
+
+def test_a_lower_rank_that_waits_gets_its_reserved_seats_and_no_more():
+    urgent, other = work(rank=0, unfed=500, in_flight=80), work(rank=3, opened=2, unfed=500)
+    assert next_chunk([urgent, other], POLICY) == (0, 10)
+    assert next_chunk([urgent, other], POLICY.evolve(lower_share=0.2)) == (1, 20)
+    assert next_chunk([urgent.evolve(in_flight=70), other.evolve(in_flight=15)], POLICY) == (0, 15)
+
+
+def test_an_urgent_row_gets_the_next_seats_however_many_others_are_inside():
+    assert next_chunk([work(rank=3, unfed=500, in_flight=88), work(rank=0, opened=2)], POLICY) == (1, 10)
+
+
+def test_alone_in_waiting_a_rank_may_have_every_seat():
+    assert next_chunk([work(rank=0, unfed=500, in_flight=60), work(rank=3, unfed=0)], POLICY) == (0, 40)
+
+
+def test_each_of_four_waiting_ranks_has_a_seat_of_its_own():
+    policy = FeedPolicy(cap=4, lower_share=0.1)
+    tasks = [work(rank=rank, opened=rank) for rank in range(4)]
+    for rank in range(4):
+        index, most = next_chunk(tasks, policy)
+        assert (index, most) == (rank, 1), rank
+        tasks[rank] = tasks[rank].evolve(in_flight=1, unfed=9)

@@ -27,7 +27,7 @@ class Plans:
         self.stored = []
         store.files, store.speed = lambda _: [], lambda _: None
         store.plan_segment = lambda job, segment, tasks, last: self.stored.append((segment, [*tasks], last)) or True
-        self.ahead = PlanAhead(store=store, planner=Planner(), _pool=Inline())
+        self.ahead = PlanAhead(store=store, planner=Planner(), threads=Inline())
 
     def step(self, head=None, **job):
         self.ahead.step(a_job(**{"planned": False, **job}), head, 2)
@@ -71,3 +71,15 @@ def test_after_closing_nothing_is_begun_or_stored():
     plans.ahead.close()
     plans.step(next_segment=0)
     assert plans.stored == []
+
+
+def test_a_plan_that_failed_is_made_anew():
+    plans = Plans()
+    files, plans.ahead.store.files = plans.ahead.store.files, lambda _: 1 / 0
+    plans.step(next_segment=0)
+    with pytest.raises(ZeroDivisionError):
+        plans.step(next_segment=0)
+    plans.ahead.store.files = files
+    plans.step(next_segment=0)
+    plans.step(next_segment=0)
+    assert [segment for segment, _, _ in plans.stored] == [0]

@@ -108,3 +108,12 @@ def test_only_what_dead_processes_held_is_taken_back_at_once():
     store.leased_by = lambda owner: [(t, Usage()) for t in store.board.tasks.values() if t.owner == owner]
     assert end_dead_owners(store, lambda owner: owner == "here") == 1
     assert store.states() == {"j.0": TaskState.LEASED, "j.1": TaskState.QUEUED}
+
+
+def test_the_reaper_looks_for_dead_owners_at_each_step(broker):
+    here, gone = a_leased_task(id="j.0", owner="here"), a_leased_task(id="j.1", owner="gone", token="token-2")
+    store = a_store(a_job(), here, gone)
+    store.now, store.silent = lambda: 0.0, lambda *_: []
+    reaper = Reaper(store=store, broker=broker, clock=ManualClock(), group="g", alive=lambda owner: owner == "here")
+    assert reaper.step("pool") == 1
+    assert store.states() == {"j.0": TaskState.LEASED, "j.1": TaskState.QUEUED}

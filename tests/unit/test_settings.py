@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from infra.settings import SETTINGS, load
+from infra.settings.wire import from_json, to_json
 from jobs.errors import BadSetting
+from jobs.pools import Pool
 
 pytestmark = pytest.mark.unit
 
@@ -107,6 +109,14 @@ def test_a_lease_must_last_three_beats():
     )
 
 
+def test_a_database_s_url_is_told_to_nobody():
+    secret = {"NIGHTMILL_DATABASE_URL": "mysql://ann:secret@host/name"}
+    assert faults_of(environ=secret) == ("NIGHTMILL_DATABASE_URL: it does not begin with postgresql://",)
+    settings = load(environ={"NIGHTMILL_DATABASE_URL": "postgresql://ann:secret@host/name"})
+    assert settings.database_url == "postgresql://ann:secret@host/name"
+    assert "secret" not in repr(settings)
+
+
 def test_true_is_no_number(write):
     assert faults_of(config=write("task_max_rows = true\n"))[0].endswith("task_max_rows: True is not an integer")
 
@@ -125,3 +135,64 @@ def test_variables_for_tests_are_no_settings():
 
 def test_integers_may_be_written_with_underscores():
     assert load(environ={"NIGHTMILL_SEGMENT_ROWS": "1_000"}).segment_rows == 1000
+
+
+# ---- pools --------------------------------------------------------------------------------------
+
+
+def test_pools_are_read_with_what_was_left_out(write):
+    file = write(
+        "[pools.batch]\nmodel = 'smollm2'\nengine_args = { max_num_seqs = 64 }\nprice_per_accelerator_hour = 2.5\n"
+        "[pools.big]\nmodel = 'm70'\nengine_args = { tensor_parallel_size = 4 }\nmin_workers = 2\nnum_cpus = 3\n",
+        "pools.toml",
+    )
+    assert load(environ={}, config=file).pools == (
+        Pool(
+            name="batch",
+            model="smollm2",
+            engine_args={"max_num_seqs": 64},
+            price_per_accelerator_hour_micro=2_500_000,
+        ),
+        Pool(
+            name="big",
+            model="m70",
+            engine_args={"tensor_parallel_size": 4},
+            min_workers=2,
+            max_workers=2,
+            accelerators=4,
+            num_cpus=3.0,
+        ),
+    )
+
+
+def test_all_faults_of_all_pools_are_told_at_once(write):
+    file = write(
+        "tenent = 'x'\n[pools.dead]\nmodel = 'm'\n[pools.run-x]\nmodel = 'm'\n[pools.a]\nmodle = 'm'\n"
+        "[pools.b]\nmodel = ' '\nmax_workers = 1.5\nnum_cpus = 0\n[pools.c]\nmodel = 'm'\nmin_workers = 3\n"
+        "max_workers = 2\nengine_args = { tensor_parallel_size = 2 }\naccelerators = 3\n",
+        "pools.toml",
+    )
+    name = "it cannot be a pool's name (a-z, 0-9, '_' and '-', at most 63; not submit, dead or run-…)"
+    assert faults_of(config=file) == (
+        f"{file}: the setting tenent is not known; did you mean tenant?",
+        f"{file}: pools.dead: {name}",
+        f"{file}: pools.run-x: {name}",
+        f"{file}: pools.a.model: it is missing",
+        f"{file}: pools.a.modle: it is not known; did you mean model?",
+        f"{file}: pools.b.model: it is empty",
+        f"{file}: pools.b.max_workers: 1.5 is not an integer",
+        f"{file}: pools.b.num_cpus: 0 is not 0.01 or more",
+        f"{file}: pools.c.min_workers: 3 is more than max_workers, 2",
+        f"{file}: pools.c.accelerators: 3 is not tensor × pipeline parallel size, 2",
+    )
+
+
+def test_pools_that_are_no_table_are_refused(write):
+    file = write("pools = 3\n", "pools.toml")
+    assert faults_of(config=file) == (f"{file}: pools: it is no table; write [pools.NAME]",)
+
+
+def test_settings_are_the_same_after_their_way_to_another_process(write):
+    file = write("lease_s = 60\n[pools.batch]\nmodel = 'm'\nengine_args = { a = [1, 'x'] }\n", "pools.toml")
+    settings = load(environ={}, config=file)
+    assert from_json(to_json(settings)) == settings

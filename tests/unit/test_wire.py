@@ -63,3 +63,51 @@ def test_bytes_that_no_database_should_see_are_unreadable(value):
 def test_an_unreadable_message_names_its_faults():
     with pytest.raises(Unreadable, match=r"^epoch 'x', ticket 5$"):
         wire.decode(body(epoch="x", ticket=5), Priority.NORMAL)
+
+
+# ---- trace context ----------------------------------------------------------------------------------
+
+TRACE = wire.Trace(trace_id="4bf92f3577b34da6a3ce929d0e0e4736", span_id="00f067aa0ba902b7")
+PLAIN = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def test_a_message_carries_its_trace_in_a_header():
+    assert wire.encode("n", a_message(), TRACE).headers == (("traceparent", PLAIN),)
+    assert wire.encode("n", a_message()).headers == ()
+
+
+@pytest.mark.parametrize("trace", [TRACE, TRACE.evolve(sampled=False)])
+def test_a_trace_is_read_back(trace):
+    headers = (("other", b"x"), *wire.encode("n", a_message(), trace).headers)
+    assert wire.trace_of(headers) == trace
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(b"cc" + PLAIN[2:], id="a later version"),
+        pytest.param(b"cc" + PLAIN[2:] + b"-what-comes-then", id="a later version with more"),
+        pytest.param(PLAIN[:-2] + b"ff", id="flags nobody knows yet"),
+    ],
+)
+def test_what_is_known_of_a_later_version_is_read(value):
+    assert wire.trace_of([("Traceparent", value)]) == TRACE
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param([], id="none"),
+        pytest.param([("traceparent", PLAIN)] * 2, id="two"),
+        pytest.param([("traceparent", b"")], id="nothing in it"),
+        pytest.param([("traceparent", b"ff" + PLAIN[2:])], id="a version that cannot be"),
+        pytest.param([("traceparent", PLAIN.upper())], id="capitals"),
+        pytest.param([("traceparent", PLAIN + b"-more")], id="more than version 00 has"),
+        pytest.param([("traceparent", PLAIN + b"\n")], id="a line end"),
+        pytest.param([("traceparent", b"00-" + b"0" * 32 + PLAIN[35:])], id="no trace"),
+        pytest.param([("traceparent", PLAIN[:36] + b"0" * 16 + b"-01")], id="no span"),
+        pytest.param([("traceparent", b"\xff\xfe")], id="not text"),
+    ],
+)
+def test_a_trace_that_is_none_costs_the_message_nothing(headers):
+    assert wire.trace_of(headers) is None

@@ -2,7 +2,6 @@
 
 import os
 import threading
-from contextlib import contextmanager
 
 import pytest
 
@@ -20,17 +19,17 @@ class Notes:
         self.rolled_back = 0
         self.fail_commit = False
 
-    @contextmanager
-    def begin(self):
+    def transact(self, work):
         done = []
         try:
-            yield done
+            result = work(done)
         except BaseException:
             self.rolled_back += 1
             raise
         if self.fail_commit:
             raise OSError("disk")
         self.committed.append(done)
+        return result
 
 
 @pytest.fixture
@@ -39,20 +38,20 @@ def notes():
 
 
 def a_writer(notes, **pace):
-    return Writer(notes.begin, Pace(**{"linger_s": 0.0, "commit_linger_s": 0.0, "gap_s": 0.0, **pace}))
+    return Writer(notes.transact, Pace(**{"linger_s": 0.0, "commit_linger_s": 0.0, "gap_s": 0.0, **pace}))
 
 
-def together(writer, works):
+def together(writer, works, run=None):
     """Run works from as many threads; results or errors, in order."""
     answers = [None] * len(works)
 
-    def run(number):
+    def one(number):
         try:
-            answers[number] = writer.run(works[number])
-        except (ValueError, OSError, DatabaseUnavailable) as error:
+            answers[number] = (run or writer.run)(works[number])
+        except (ValueError, OSError, ArithmeticError, DatabaseUnavailable) as error:
             answers[number] = repr(error)
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(works))]
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(len(works))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -126,6 +125,48 @@ def test_an_impatient_member_ends_the_wait_of_a_patient_one(notes):
     assert sorted(word for done in notes.committed for word in done) == ["now", "patient"]
 
 
+def test_items_for_the_same_work_are_carried_out_in_one_call(notes):
+    calls = []
+
+    def double(done, items):
+        calls.append(sorted(items))
+        done.append("double")
+        return [2 * item for item in items]
+
+    writer = a_writer(notes, linger_s=3600.0, members=3)
+    answers = together(writer, [[1, 2], [3], []], run=lambda items: writer.run_all(double, items))
+    assert answers == [[2, 4], [6], []]
+    assert (calls, notes.committed) == ([[1, 2, 3]], [["double"]])
+    writer.close()
+
+
+def test_items_that_fail_fail_for_their_caller_alone(notes):
+    def invert(done, items):
+        done.append("inverted")
+        return [1 // item for item in items]
+
+    writer = a_writer(notes, linger_s=3600.0, members=2)
+    answers = together(writer, [[1, -1], [1, 0]], run=lambda items: writer.run_all(invert, items))
+    assert answers == [[1, -1], "ZeroDivisionError('integer division or modulo by zero')"]
+    assert notes.committed == [["inverted"]]
+    writer.close()
+
+
+def test_several_writers_commit_at_the_same_time(notes):
+    """Each of the two waits inside its transaction until the other is inside its own."""
+    both = threading.Barrier(2, timeout=10)
+
+    def meet(done):
+        both.wait()
+        return "met"
+
+    writer = a_writer(notes, writers=2, members=1)
+    assert together(writer, [meet, meet]) == ["met", "met"]
+    assert len(writer._threads) == 2
+    writer.close()
+    assert not any(thread.is_alive() for thread in writer._threads)
+
+
 def test_closing_finishes_what_waits_and_takes_nothing_more(notes):
     writer = a_writer(notes, linger_s=3600.0)
     waiting = threading.Thread(target=lambda: writer.run(note("a")))
@@ -142,7 +183,7 @@ def test_closing_finishes_what_waits_and_takes_nothing_more(notes):
 def test_a_writer_that_never_wrote_starts_no_thread(notes):
     writer = a_writer(notes)
     writer.close()
-    assert writer._thread is None
+    assert writer._threads == []
 
 
 def test_a_writer_is_not_used_after_a_fork(notes, monkeypatch):

@@ -5,27 +5,34 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from infra.sql.dialect import append_only
+from infra.sql.dialect import append_only, storage
 
 revision = "0001"
 down_revision = None
 branch_labels = None
 depends_on = None
 
+Text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+STORAGE = {
+    "tasks": {"fillfactor": 70, "autovacuum_vacuum_scale_factor": 0.01, "autovacuum_analyze_scale_factor": 0.02},
+    "outbox": {"autovacuum_vacuum_scale_factor": 0.01},
+    "inbox": {"autovacuum_vacuum_scale_factor": 0.01},
+}
+
 
 def upgrade() -> None:
     op.create_table(
         "balances",
-        sa.Column("account", sa.Text(), nullable=False),
-        sa.Column("currency", sa.Text(), nullable=False),
+        sa.Column("account", Text, nullable=False),
+        sa.Column("currency", Text, nullable=False),
         sa.Column("amount_pico", sa.Text().with_variant(sa.Numeric(78, 0), "postgresql"), nullable=False),
         sa.PrimaryKeyConstraint("account", "currency"),
     )
     op.create_table(
         "blocks",
         sa.Column("block", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("previous", sa.Text(), nullable=False),
-        sa.Column("root", sa.Text(), nullable=False),
+        sa.Column("previous", Text, nullable=False),
+        sa.Column("root", Text, nullable=False),
         sa.Column("transactions", sa.BigInteger(), nullable=False),
         sa.Column("entries", sa.BigInteger(), nullable=False),
         sa.Column("at", sa.Double(), nullable=False),
@@ -34,21 +41,21 @@ def upgrade() -> None:
     op.create_table(
         "entries",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
-        sa.Column("txn", sa.Text(), nullable=False),
+        sa.Column("txn", Text, nullable=False),
         sa.Column("line", sa.BigInteger(), nullable=False),
-        sa.Column("kind", sa.Text(), nullable=False),
-        sa.Column("account", sa.Text(), nullable=False),
+        sa.Column("kind", Text, nullable=False),
+        sa.Column("account", Text, nullable=False),
         sa.Column("amount_pico", sa.BigInteger(), nullable=False),
-        sa.Column("currency", sa.Text(), nullable=False),
-        sa.Column("tenant", sa.Text(), nullable=False),
-        sa.Column("project", sa.Text(), nullable=False),
-        sa.Column("tags", sa.Text(), nullable=False),
-        sa.Column("creator", sa.Text(), nullable=False),
-        sa.Column("job", sa.Text(), nullable=False),
-        sa.Column("task", sa.Text(), nullable=False),
-        sa.Column("model", sa.Text(), nullable=False),
-        sa.Column("price_version", sa.Text(), nullable=False),
-        sa.Column("token_class", sa.Text(), nullable=False),
+        sa.Column("currency", Text, nullable=False),
+        sa.Column("tenant", Text, nullable=False),
+        sa.Column("project", Text, nullable=False),
+        sa.Column("tags", Text, nullable=False),
+        sa.Column("creator", Text, nullable=False),
+        sa.Column("job", Text, nullable=False),
+        sa.Column("task", Text, nullable=False),
+        sa.Column("model", Text, nullable=False),
+        sa.Column("price_version", Text, nullable=False),
+        sa.Column("token_class", Text, nullable=False),
         sa.Column("tokens", sa.BigInteger(), nullable=False),
         sa.Column("at", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
@@ -60,10 +67,10 @@ def upgrade() -> None:
     op.create_table(
         "inbox",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
-        sa.Column("txn", sa.Text(), nullable=False),
-        sa.Column("kind", sa.Text(), nullable=False),
-        sa.Column("job", sa.Text(), nullable=False),
-        sa.Column("usage", sa.Text(), nullable=False),
+        sa.Column("txn", Text, nullable=False),
+        sa.Column("kind", Text, nullable=False),
+        sa.Column("job", Text, nullable=False),
+        sa.Column("usage", Text, nullable=False),
         sa.Column("amount_pico", sa.BigInteger(), nullable=False),
         sa.Column("lines", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
@@ -71,44 +78,52 @@ def upgrade() -> None:
     )
     op.create_table(
         "input_files",
-        sa.Column("job", sa.Text(), nullable=False),
+        sa.Column("job", Text, nullable=False),
         sa.Column("place", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("file", sa.Text(), nullable=False),
+        sa.Column("file", Text, nullable=False),
         sa.PrimaryKeyConstraint("job", "place"),
     )
     op.create_table(
         "job_totals",
-        sa.Column("job", sa.Text(), nullable=False),
-        sa.Column("usage", sa.Text(), nullable=False),
+        sa.Column("job", Text, nullable=False),
+        sa.Column("usage", Text, nullable=False),
         sa.Column("amount_pico", sa.Text().with_variant(sa.Numeric(78, 0), "postgresql"), nullable=False),
         sa.PrimaryKeyConstraint("job"),
     )
     op.create_table(
         "jobs",
-        sa.Column("id", sa.Text(), nullable=False),
-        sa.Column("tenant", sa.Text(), nullable=False),
-        sa.Column("project", sa.Text(), nullable=False),
-        sa.Column("tags", sa.Text(), nullable=False),
-        sa.Column("creator", sa.Text(), nullable=False),
-        sa.Column("spec", sa.Text(), nullable=False),
-        sa.Column("price", sa.Text(), nullable=False),
-        sa.Column("pool", sa.Text(), nullable=False),
-        sa.Column("priority", sa.Text(), nullable=False),
-        sa.Column("state", sa.Text(), nullable=False),
-        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("id", Text, nullable=False),
+        sa.Column("tenant", Text, nullable=False),
+        sa.Column("project", Text, nullable=False),
+        sa.Column("tags", Text, nullable=False),
+        sa.Column("creator", Text, nullable=False),
+        sa.Column("spec", Text, nullable=False),
+        sa.Column("price", Text, nullable=False),
+        sa.Column("pool", Text, nullable=False),
+        sa.Column("priority", Text, nullable=False),
+        sa.Column("state", Text, nullable=False),
+        sa.Column("reason", Text, nullable=False),
         sa.Column("version", sa.BigInteger(), nullable=False),
         sa.Column("total_rows", sa.BigInteger(), nullable=False),
         sa.Column("next_segment", sa.BigInteger(), nullable=False),
         sa.Column("planned", sa.Boolean(), nullable=False),
-        sa.Column("parent", sa.Text(), nullable=True),
-        sa.Column("idempotency_key", sa.Text(), nullable=True),
+        sa.Column("parent", Text, nullable=True),
+        sa.Column("idempotency_key", Text, nullable=True),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("finished_at", sa.Double(), nullable=True),
         sa.Column("deadline_at", sa.Double(), nullable=True),
-        sa.Column("manifest", sa.Text(), nullable=True),
-        sa.Column("void", sa.Text(), nullable=True),
+        sa.Column("manifest", Text, nullable=True),
+        sa.Column("void", Text, nullable=True),
         sa.Column("sealed_at", sa.Double(), nullable=True),
         sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index(
+        "jobs_active",
+        "jobs",
+        ["pool", "created_at", "id"],
+        unique=False,
+        sqlite_where=sa.text("finished_at IS NULL"),
+        postgresql_where=sa.text("finished_at IS NULL"),
     )
     op.create_index("jobs_newest", "jobs", ["created_at", "id"], unique=False)
     op.create_index(
@@ -138,24 +153,24 @@ def upgrade() -> None:
     )
     op.create_table(
         "leaders",
-        sa.Column("scope", sa.Text(), nullable=False),
+        sa.Column("scope", Text, nullable=False),
         sa.Column("epoch", sa.BigInteger(), nullable=False),
-        sa.Column("owner", sa.Text(), nullable=False),
+        sa.Column("owner", Text, nullable=False),
         sa.Column("at", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("scope"),
     )
     op.create_table(
         "outbox",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
-        sa.Column("task", sa.Text(), nullable=False),
+        sa.Column("task", Text, nullable=False),
         sa.Column("epoch", sa.BigInteger(), nullable=False),
-        sa.Column("ticket", sa.Text(), nullable=False),
-        sa.Column("pool", sa.Text(), nullable=False),
-        sa.Column("priority", sa.Text(), nullable=False),
+        sa.Column("ticket", Text, nullable=False),
+        sa.Column("pool", Text, nullable=False),
+        sa.Column("priority", Text, nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("published_at", sa.Double(), nullable=True),
-        sa.Column("topic", sa.Text(), nullable=True),
-        sa.Column("topic_id", sa.Text(), nullable=True),
+        sa.Column("topic", Text, nullable=True),
+        sa.Column("topic_id", Text, nullable=True),
         sa.Column("partition", sa.Integer(), nullable=True),
         sa.Column("log_offset", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("id"),
@@ -172,37 +187,37 @@ def upgrade() -> None:
     )
     op.create_table(
         "parts",
-        sa.Column("task", sa.Text(), nullable=False),
-        sa.Column("job", sa.Text(), nullable=False),
-        sa.Column("position", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), nullable=False),
-        sa.Column("uri", sa.Text(), nullable=False),
+        sa.Column("task", Text, nullable=False),
+        sa.Column("job", Text, nullable=False),
+        sa.Column("position", Text, nullable=False),
+        sa.Column("uri", Text, nullable=False),
         sa.Column("size", sa.BigInteger(), nullable=False),
-        sa.Column("checksum", sa.Text(), nullable=False),
+        sa.Column("checksum", Text, nullable=False),
         sa.Column("rows", sa.BigInteger(), nullable=False),
         sa.Column("first_row", sa.BigInteger(), nullable=False),
         sa.Column("last_row", sa.BigInteger(), nullable=False),
         sa.Column("ascending", sa.Boolean(), nullable=False),
-        sa.Column("outcomes", sa.Text(), nullable=False),
+        sa.Column("outcomes", Text, nullable=False),
         sa.PrimaryKeyConstraint("task"),
     )
     op.create_index("parts_in_order", "parts", ["job", "position"], unique=False)
     op.create_table(
         "prices",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
-        sa.Column("model", sa.Text(), nullable=False),
-        sa.Column("version", sa.Text(), nullable=False),
-        sa.Column("price", sa.Text(), nullable=False),
+        sa.Column("model", Text, nullable=False),
+        sa.Column("version", Text, nullable=False),
+        sa.Column("price", Text, nullable=False),
         sa.PrimaryKeyConstraint("id"),
         sqlite_autoincrement=True,
     )
     op.create_index("prices_once", "prices", ["model", "version"], unique=True)
     op.create_table(
         "reservations",
-        sa.Column("task", sa.Text(), nullable=False),
+        sa.Column("task", Text, nullable=False),
         sa.Column("epoch", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("job", sa.Text(), nullable=False),
+        sa.Column("job", Text, nullable=False),
         sa.Column("amount_pico", sa.BigInteger(), nullable=False),
-        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("state", Text, nullable=False),
         sa.Column("opened_at", sa.Double(), nullable=False),
         sa.Column("closed_at", sa.Double(), nullable=True),
         sa.PrimaryKeyConstraint("task", "epoch"),
@@ -219,13 +234,13 @@ def upgrade() -> None:
         "sealed",
         sa.Column("block", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("position", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("txn", sa.Text(), nullable=False),
+        sa.Column("txn", Text, nullable=False),
         sa.PrimaryKeyConstraint("block", "position"),
         sa.UniqueConstraint("txn"),
     )
     op.create_table(
         "speeds",
-        sa.Column("model", sa.Text(), nullable=False),
+        sa.Column("model", Text, nullable=False),
         sa.Column("rows_per_s", sa.Double(), nullable=False),
         sa.Column("output_tokens_per_s", sa.Double(), nullable=False),
         sa.Column("at", sa.Double(), nullable=False),
@@ -233,30 +248,30 @@ def upgrade() -> None:
     )
     op.create_table(
         "tasks",
-        sa.Column("id", sa.Text(), nullable=False),
-        sa.Column("job", sa.Text(), nullable=False),
+        sa.Column("id", Text, nullable=False),
+        sa.Column("job", Text, nullable=False),
         sa.Column("segment", sa.BigInteger(), nullable=False),
-        sa.Column("position", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), nullable=False),
-        sa.Column("pool", sa.Text(), nullable=False),
-        sa.Column("priority", sa.Text(), nullable=False),
-        sa.Column("staged", sa.Text(), nullable=True),
+        sa.Column("position", Text, nullable=False),
+        sa.Column("pool", Text, nullable=False),
+        sa.Column("priority", Text, nullable=False),
+        sa.Column("staged", Text, nullable=True),
         sa.Column("row_group", sa.BigInteger(), nullable=False),
-        sa.Column("ranges", sa.Text(), nullable=False),
+        sa.Column("ranges", Text, nullable=False),
         sa.Column("rows", sa.BigInteger(), nullable=False),
         sa.Column("est_input_tokens", sa.BigInteger(), nullable=False),
         sa.Column("est_output_tokens", sa.BigInteger(), nullable=False),
-        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("state", Text, nullable=False),
         sa.Column("epoch", sa.BigInteger(), nullable=False),
-        sa.Column("ticket", sa.Text(), nullable=True),
-        sa.Column("token", sa.Text(), nullable=True),
-        sa.Column("owner", sa.Text(), nullable=True),
+        sa.Column("ticket", Text, nullable=True),
+        sa.Column("token", Text, nullable=True),
+        sa.Column("owner", Text, nullable=True),
         sa.Column("lease_until", sa.Double(), nullable=True),
         sa.Column("suspect", sa.Boolean(), nullable=False),
         sa.Column("alone_deaths", sa.BigInteger(), nullable=False),
-        sa.Column("void_reason", sa.Text(), nullable=True),
-        sa.Column("parent", sa.Text(), nullable=True),
-        sa.Column("usage", sa.Text(), nullable=True),
-        sa.Column("progress", sa.Text(), nullable=True),
+        sa.Column("void_reason", Text, nullable=True),
+        sa.Column("parent", Text, nullable=True),
+        sa.Column("usage", Text, nullable=True),
+        sa.Column("progress", Text, nullable=True),
         sa.PrimaryKeyConstraint("id"),
     )
     op.create_index(
@@ -278,14 +293,16 @@ def upgrade() -> None:
     op.create_index("tasks_pick", "tasks", ["job", "state", "position"], unique=False)
     op.create_table(
         "wastes",
-        sa.Column("task", sa.Text(), nullable=False),
+        sa.Column("task", Text, nullable=False),
         sa.Column("epoch", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("cause", sa.Text(), nullable=False),
-        sa.Column("job", sa.Text(), nullable=False),
-        sa.Column("usage", sa.Text(), nullable=False),
+        sa.Column("cause", Text, nullable=False),
+        sa.Column("job", Text, nullable=False),
+        sa.Column("usage", Text, nullable=False),
         sa.Column("at", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("task", "epoch", "cause"),
     )
-    for table in ("entries", "blocks", "sealed"):
-        for statement in append_only(op.get_bind().dialect.name, table):
-            op.execute(statement)
+    on = op.get_bind().dialect.name
+    statements = [statement for table in ("entries", "blocks", "sealed") for statement in append_only(on, table)]
+    statements += [statement for table, options in STORAGE.items() for statement in storage(on, table, options)]
+    for statement in statements:
+        op.execute(statement)

@@ -1,0 +1,212 @@
+"""workers/pool_scheduler.py over every database: many jobs of a pool in one tick."""
+
+from collections import Counter
+
+import pytest
+
+from infra.clocks import ManualClock, SeededIds
+from jobs import moves
+from jobs.ending import PauseRule
+from jobs.errors import Deposed, InputChanged
+from jobs.model import JobState, Priority, TaskState
+from jobs.moves import Lease
+from jobs.picking import PickPolicy
+from jobs.ports.planning import PlannedSegment
+from jobs.release import ReleasePolicy
+from tests.factories import a_job, a_task
+from tests.support.bench import Inline
+from tests.support.topics import MemoryQueue
+from workers.dispatcher import topics_of
+from workers.pool_scheduler import PoolScheduler
+from workers.reaper import Reaper
+from workers.scheduler import SchedulePolicy
+
+pytestmark = pytest.mark.contract
+
+RELEASE = ReleasePolicy(ahead_tasks=2, ahead_rows=1)
+RUNNING = frozenset({JobState.RUNNING})
+
+
+class Hall:
+    """A pool `p` and its scheduler; each job has a segment of four tasks unless the test says otherwise."""
+
+    def __init__(self, store):
+        self.store, self.clock, self.tasks, self.broken, self.finished = store, ManualClock(), Counter(), set(), []
+        self.broker = MemoryQueue()
+        self.broker.ensure_topics(list(topics_of("nightmill", ["p"])))
+        reaper = Reaper(store=store, broker=self.broker, clock=self.clock, group="g", alive=lambda _: True)
+        self.scheduler = PoolScheduler(
+            store=store,
+            broker=self.broker,
+            reaper=reaper,
+            finaliser=self,
+            clock=self.clock,
+            ids=SeededIds(),
+            leader=store.lead("p", "s"),
+            pool="p",
+            policy=SchedulePolicy(release=RELEASE),
+            planner=self,
+            picking=PickPolicy(lower_share=0.25, release=RELEASE),
+            pause=PauseRule(),
+            threads=Inline(),
+        )
+
+    def plan(self, job, files, segment, *, ending, rows_per_s):
+        if job.id in self.broken:
+            raise InputChanged(file="in.parquet", reason="other bytes")
+        return PlannedSegment(tasks=tuple(a_task(job, n) for n in range(self.tasks.get(job.id, 4))), last=True)
+
+    def finish(self, job):
+        self.finished.append(job.id)
+        return self.store.set_state(job.id, expect=frozenset({job.state}), to=JobState.COMPLETED)
+
+    def job(self, name, **changes):
+        job = a_job(name, **{"pool": "p", "created_at": self.store.now(), **changes})
+        return self.store.create_job(job, [])
+
+    def step(self, times=1, workers=1):
+        for _ in range(times):
+            self.clock.advance(0.1)
+            self.scheduler.step(workers)
+
+    def released(self):
+        return [(task.job, task.priority) for task in self.store.released("p")]
+
+    def work_off(self):
+        """Lease all that is released and end it without a part."""
+        for number, task in enumerate(self.store.released("p")):
+            message = moves.Message(
+                task=task.id, epoch=task.epoch, ticket=task.ticket, pool="p", priority=task.priority
+            )
+            token = f"{task.id}-{number}"
+            self.store.make([moves.lease(message, Lease(token=token, owner="w", lease_s=30.0))])
+            leased = self.store.task(task.id)
+            self.store.make([moves.divide(leased, [], moves.Waste(cause="test"))])
+
+    def in_topics(self):
+        return {topic: len(messages) for topic, messages in self.broker.topics.items() if messages}
+
+
+@pytest.fixture
+def hall(store):
+    return Hall(store)
+
+
+def test_the_most_urgent_job_is_released_first_and_published_in_its_topic(hall):
+    hall.job("job-slow", priority=Priority.BATCH)
+    hall.job("job-fast", priority=Priority.CRITICAL)
+    hall.step(3)
+    assert hall.released() == [("job-fast", Priority.CRITICAL)] * 2
+    assert hall.in_topics() == {"nightmill.p.critical": 2}
+
+
+def test_what_lies_released_of_a_lower_priority_does_not_hold_up_an_urgent_job(hall):
+    hall.job("job-slow", priority=Priority.BATCH)
+    hall.step(3)
+    hall.job("job-fast", priority=Priority.CRITICAL)
+    hall.step(3)
+    assert Counter(hall.released()) == {("job-slow", Priority.BATCH): 2, ("job-fast", Priority.CRITICAL): 2}
+
+
+def test_under_a_stream_of_urgent_work_the_other_job_is_done_too(hall):
+    hall.tasks["job-fast"] = 40
+    hall.job("job-slow", priority=Priority.BATCH)
+    hall.job("job-fast", priority=Priority.CRITICAL)
+    for _ in range(16):
+        hall.step()
+        hall.work_off()
+    assert hall.finished == ["job-slow"]
+    assert hall.store.job("job-fast").state is JobState.RUNNING
+
+
+def test_of_equal_priority_the_earliest_due_goes_first(hall):
+    hall.job("job-a")
+    hall.job("job-b", deadline_at=hall.store.now() + 5000.0)
+    hall.step(3)
+    assert {job for job, _ in hall.released()} == {"job-b"}
+
+
+def test_without_workers_jobs_are_planned_and_nothing_is_released(hall):
+    hall.job("job-a")
+    hall.step(3, workers=0)
+    assert hall.released() == []
+    assert hall.store.task_counts("job-a") == {TaskState.QUEUED: 4}
+
+
+def test_the_stretch_ahead_grows_with_the_workers(hall):
+    hall.job("job-a")
+    hall.step(3, workers=2)
+    assert len(hall.released()) == 4
+
+
+def test_a_paused_job_s_tasks_are_taken_back_and_another_s_take_their_place(hall):
+    hall.job("job-a", created_at=900.0)
+    hall.job("job-b")
+    hall.step(3)
+    hall.store.set_state("job-a", expect=RUNNING, to=JobState.PAUSED)
+    hall.step(3)
+    assert {job for job, _ in hall.released()} == {"job-b"}
+
+
+def test_a_new_priority_takes_what_was_released_with_the_old_one_back(hall):
+    hall.job("job-a")
+    hall.step(3)
+    hall.store.set_priority("job-a", Priority.CRITICAL)
+    hall.step(3)
+    assert hall.released() == [("job-a", Priority.CRITICAL)] * 2
+
+
+def test_a_cancelled_job_is_swept_and_ended(hall):
+    hall.job("job-a")
+    hall.step(3)
+    hall.store.set_state("job-a", expect=RUNNING, to=JobState.CANCELLING)
+    hall.step(3)
+    assert (hall.store.task_counts("job-a"), hall.finished) == ({TaskState.VOID: 4}, ["job-a"])
+
+
+def test_a_job_past_its_deadline_expires(hall):
+    hall.job("job-a", deadline_at=hall.store.now() - 1.0)
+    hall.step(4)
+    assert hall.finished == ["job-a"]
+
+
+def test_a_job_whose_input_changed_is_paused_with_the_reason_and_the_others_go_on(hall):
+    hall.broken.add("job-a")
+    hall.job("job-a", created_at=900.0)
+    hall.job("job-b")
+    hall.step(3)
+    job = hall.store.job("job-a")
+    assert (job.state, job.reason) == (JobState.PAUSED, InputChanged(file="in.parquet", reason="other bytes").sentence)
+    assert {name for name, _ in hall.released()} == {"job-b"}
+
+
+def test_a_sample_is_run_first_and_then_waits_for_a_person(hall):
+    spec = a_job().spec.evolve(sample=10)
+    hall.plan = lambda job, files, segment, **_: PlannedSegment(
+        tasks=(a_task(job, segment=segment),), last=segment == 1
+    )
+    hall.job("job-a", spec=spec)
+    hall.step(3)
+    hall.work_off()
+    hall.step()
+    assert hall.store.job("job-a").state is JobState.PAUSED
+    hall.step(3)
+    assert hall.store.job("job-a").next_segment == 1
+    hall.store.set_state("job-a", expect=frozenset({JobState.PAUSED}), to=JobState.RUNNING, reason="resumed by x")
+    hall.step(3)
+    assert hall.store.job("job-a").next_segment == 2
+
+
+def test_a_job_that_was_resumed_before_this_scheduler_began_is_known_as_resumed(hall):
+    hall.job("job-a", reason="resumed by nightmill resume", next_segment=1, spec=a_job().spec.evolve(sample=10))
+    hall.plan = lambda job, files, segment, **_: PlannedSegment(tasks=(a_task(job, segment=segment),), last=True)
+    hall.step(3)
+    assert hall.store.job("job-a").planned
+
+
+def test_a_deposed_scheduler_releases_nothing_and_says_so(hall):
+    hall.job("job-a")
+    hall.store.lead("p", "other")
+    with pytest.raises(Deposed, match="Pool p is scheduled by other now"):
+        hall.step(3)
+    assert hall.released() == []

@@ -1,0 +1,165 @@
+"""A cluster on one local Ray with the fake engine: submit, kill, drain, scale to zero and back.
+
+Most over SQLite, which several processes may share: what is proved there is the cluster's own part. One job runs over
+Kafka, PostgreSQL and S3.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from jobs.model import JobState
+from tests.support.prepared import missing
+from tests.support.s3 import BUCKET, KEYS
+
+if find_spec("ray") is not None:
+    import ray
+
+    from tests.support.town import ROWS, Town, assert_whole, wasted_tokens, written
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+
+
+@pytest.fixture(scope="module")
+def local_ray():
+    if find_spec("ray") is None:
+        missing("Ray is not installed: pip install -e '.[cluster]'")
+    os.environ.update(KEYS)  # actors have the environment of their Ray; an S3 server of tests takes these
+    ray.init(
+        address="local",
+        num_cpus=2,
+        include_dashboard=False,
+        object_store_memory=80 << 20,
+        namespace="nightmill-cluster",
+        log_to_driver=False,
+        logging_level="error",
+    )
+    yield
+    ray.shutdown()
+    for name in KEYS:
+        del os.environ[name]
+
+
+@pytest.fixture(scope="module")
+def town(local_ray, tmp_path_factory):
+    opened = Town(tmp_path_factory.mktemp("town"))
+    opened.cluster.up()
+    yield opened
+    opened.cluster.down(10)
+    opened.home.close()
+
+
+def test_a_submitted_job_is_completed_and_the_pool_goes_to_zero_and_back(town):
+    assert_whole(town, town.submit())
+    town.until(lambda: town.workers(None) == [], "no worker is left")
+    assert_whole(town, town.submit("--priority", "high"))
+
+
+def test_a_killed_worker_is_replaced_and_its_rows_are_done_elsewhere(town):
+    job = town.submit()
+    town.until_rows(job, 200)
+    victim = town.workers()[0]
+    os.kill(victim["pid"], signal.SIGKILL)
+    assert_whole(town, job)
+    town.until(lambda: victim["name"] not in [w["name"] for w in town.workers(None)], "the dead one is forgotten")
+
+
+def test_killed_scheduler_dispatcher_and_fleet_come_back_and_the_job_goes_on(town):
+    job = town.submit()
+    town.until_rows(job, 200)
+    for actor in ("scheduler", "dispatcher.batch.0", "fleet"):
+        town.kill(actor)
+    assert_whole(town, job)
+
+
+def test_a_worker_with_sigterm_and_one_that_is_drained_lose_and_repeat_nothing(town):
+    job = town.submit()
+    town.until(lambda: len(town.workers()) == 2, "two workers run")
+    town.until_rows(job, 200)
+    first, second = town.workers()
+    os.kill(first["pid"], signal.SIGTERM)
+    assert town.command("drain", second["name"]) == 0
+    assert_whole(town, job)
+    assert wasted_tokens(town, job) == 0
+
+
+def test_a_rolling_restart_loses_and_repeats_nothing(town):
+    job = town.submit()
+    town.until(lambda: len(town.workers()) == 2, "two workers run")
+    before = {worker["name"] for worker in town.workers()}
+    assert town.command("restart", "batch") == 0
+    assert_whole(town, job)
+    assert wasted_tokens(town, job) == 0
+    town.until(lambda: not before & {w["name"] for w in town.workers(None)}, "all are replaced")
+
+
+def test_a_job_is_paused_resumed_and_cancelled_from_the_command_line(town):
+    job = town.submit()
+    town.until_rows(job, 100)
+    assert town.command("pause", job.id) == 0
+    town.until(lambda: not town.home.store.open_reservations(job.id), "nothing is in anyone's hands")
+    assert town.command("resume", job.id) == 0
+    town.until_rows(job, town.job(job).usage.rows + 100)
+    assert town.command("cancel", job.id) == 0
+    done = town.completed(job)
+    assert (done.state, done.usage.rows, len(written(done))) == (JobState.CANCELLED, ROWS, ROWS)
+    assert town.home.store.verify().faults == ()
+
+
+def test_an_urgent_job_overtakes_a_waiting_one_and_both_are_whole(town):
+    slow = town.submit("--priority", "batch")
+    town.until_rows(slow, 100)
+    fast = town.submit("--priority", "batch", "--limit", "200")
+    assert town.command("priority", fast.id, "critical") == 0
+    town.until(lambda: town.job(fast).state.terminal, "the end of the urgent one")
+    assert town.job(slow).state is JobState.RUNNING
+    assert town.job(fast).usage.rows == 200
+    assert_whole(town, slow)
+
+
+def test_the_views_say_what_runs(town, capsys):
+    job = town.submit("--limit", "50")
+    assert town.command("watch", "--quiet", job.id) == 0
+    assert town.command("wait", job.id) == 0
+    for words in (["pools"], ["topics"], ["workers"], ["status", job.id], ["dead", "list"]):
+        capsys.readouterr()
+        assert town.command(*words, "--json") == 0
+        assert json.loads(capsys.readouterr().out) is not None
+        assert town.command(*words) == 0
+    assert town.command("drain", "nobody") == 2
+
+
+def test_the_same_over_kafka_postgresql_and_s3_with_a_worker_and_a_dispatcher_killed(
+    local_ray, tmp_path, kafka, postgres, s3
+):
+    with postgres.database() as database:
+        services = (
+            f'topic_prefix = "services"\ndatabase_url = "{database.url}"\nkafka_bootstrap = "{kafka.address}"\n'
+            f'kafka_partitions = 1\ns3_endpoint = "{s3.endpoint}"\nobjects = "s3://{BUCKET}/own"\n'
+            f'ray_address = "{ray.get_runtime_context().gcs_address}"\n'
+        )
+        town = Town(tmp_path, services)
+        town.home.store.now()
+        up = [sys.executable, "-m", "api.cli.main", "up", "--cluster", "--detach", "--config", str(town.config)]
+        subprocess.run(up, check=True, timeout=120, cwd=Path(__file__).parents[2])
+        try:
+            job = town.submit("--output", f"s3://{BUCKET}/results", "--order", "input")
+            town.until_rows(job, 200)
+            space = "services-cluster"
+            dispatcher = ray.get_actor("dispatcher.batch.0", namespace=space)
+            os.kill(ray.get(dispatcher.pid.remote(), timeout=30), signal.SIGKILL)
+            os.kill(town.workers()[0]["pid"], signal.SIGKILL)
+            done = town.completed(job)
+            assert (done.state, done.usage.rows, dict(done.usage.outcomes)) == (JobState.COMPLETED, ROWS, {"ok": ROWS})
+            rows = town.home.results.rows(done, limit=ROWS + 1)
+            assert [row["custom_id"] for row in rows] == [str(n) for n in range(ROWS)]
+            assert town.home.store.verify().faults == ()
+        finally:
+            town.cluster.down(10)
+            town.home.close()

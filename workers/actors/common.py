@@ -1,0 +1,149 @@
+"""What the actors share: their names, loops that wait for a backend, and the roster of a pool."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ray
+import structlog
+from ray.exceptions import RayError
+from ray.util import list_named_actors
+
+from infra.settings import Settings
+from jobs.errors import Unavailable
+from workers.loops import Alarm
+from workers.reports import Report, decode
+
+log = structlog.get_logger()
+
+FLEET, SCHEDULER, DISPATCHER, WORKER = "fleet", "scheduler", "dispatcher.", "worker."
+"""Names of actors; the last two go on with the pool's or the worker's name."""
+
+TICK_S = 0.1
+LOOK_S = 0.2
+ROLL_CALL_S = 1.0
+AWAY_S = 1.0
+FAULT_EXIT = 70
+CALLS = 16
+"""Calls that an actor answers at a time: none of them takes long."""
+
+
+def namespace(settings: Settings) -> str:
+    """Several Nightmills may share a Ray cluster, if their topics' prefixes differ."""
+    return f"{settings.topic_prefix}-cluster"
+
+
+class Fatal(Alarm):
+    """A loop that failed ends the process: whoever supervises it starts another, from the database."""
+
+    def ring(self, error: BaseException) -> None:
+        log.critical("process_ends", error=repr(error), exc_info=error)
+        sys.stderr.flush()
+        os._exit(FAULT_EXIT)
+
+
+def steady(step: Callable[[], object]) -> Callable[[], None]:
+    """A step that waits for a backend that is away instead of failing."""
+
+    def guarded() -> None:
+        try:
+            step()
+        except Unavailable as error:
+            log.warning("backend_away", reason=error.sentence)
+            time.sleep(AWAY_S)
+
+    return guarded
+
+
+def in_background(name: str, work: Callable[[], None]) -> None:
+    """Do the work in a thread, again and again until no backend is away.
+
+    A constructor must not fail for that: Ray does not repeat one that raised.
+    """
+    done = threading.Event()
+
+    def attempt() -> None:
+        if not done.is_set():
+            work()
+            done.set()
+
+    def run() -> None:
+        try:
+            while not done.is_set():
+                steady(attempt)()
+        except BaseException as error:  # noqa: BLE001 - the thread's edge
+            Fatal().ring(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+
+
+def workers_of(pool: str) -> list[str]:
+    """Names of the workers of a pool that are not dead, as Ray has them."""
+    prefix = f"{WORKER}{pool}-"
+    names = [name.removeprefix(WORKER) for name in list_named_actors() if name.startswith(prefix)]
+    return sorted(name for name in names if name.rpartition("-")[0] == pool)
+
+
+class Roster:
+    """Handles of the workers of a pool, looked up once, and what they report."""
+
+    def __init__(self) -> None:
+        self._handles: dict[str, Any] = {}
+
+    def handle(self, name: str) -> Any:
+        """None if it is gone."""
+        if name not in self._handles:
+            try:
+                self._handles[name] = ray.get_actor(WORKER + name)
+            except ValueError:
+                return None
+        return self._handles[name]
+
+    def reports(self, names: Sequence[str], timeout_s: float) -> dict[str, Report]:
+        """Of those that answer in time."""
+        self._handles = {name: handle for name, handle in self._handles.items() if name in names}
+        asked = {handle.report.remote(): name for name in names if (handle := self.handle(name)) is not None}
+        ready, _ = ray.wait([*asked], num_returns=len(asked), timeout=timeout_s) if asked else ([], [])
+        found = {}
+        for ref in ready:
+            try:
+                found[asked[ref]] = decode(ray.get(ref))
+            except RayError:
+                self._handles.pop(asked[ref], None)
+        return found
+
+
+def group_of(settings: Settings, pool: str) -> str:
+    """The consumer group of a pool's dispatchers."""
+    return f"{settings.topic_prefix}.{pool}"
+
+
+def actor_class(kind: type) -> Any:
+    """A class as Ray has it."""
+    return ray.remote(kind)
+
+
+def lasting(kind: type, name: str, **more: Any) -> Any:
+    """An actor that Ray starts again whenever its process dies, beside which no second one of its name is made."""
+    return actor_class(kind).options(
+        name=name,
+        lifetime="detached",
+        get_if_exists=True,
+        max_restarts=-1,
+        max_concurrency=CALLS,
+        num_cpus=0,
+        **more,
+    )
+
+
+def end_actor(name: str) -> None:
+    """For good: Ray does not start it again."""
+    try:
+        ray.kill(ray.get_actor(name), no_restart=True)
+    except ValueError:
+        return

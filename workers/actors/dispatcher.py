@@ -1,0 +1,93 @@
+"""The dispatcher actor: from the topics of a pool to its workers."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import ray
+import structlog
+from ray.exceptions import GetTimeoutError, RayError
+
+from infra.bootstrap import open_home
+from infra.settings.wire import from_json
+from infra.sql import codec
+from jobs.model import Job, Task, Usage
+from workers.actors.common import (
+    LOOK_S,
+    ROLL_CALL_S,
+    Fatal,
+    Roster,
+    group_of,
+    in_background,
+    steady,
+    workers_of,
+)
+from workers.crews import Crowd
+from workers.dispatcher import Dispatcher, DispatchPolicy, topics_of
+from workers.loops import Loop
+from workers.reaper import end_lease
+from workers.reports import Phase
+
+log = structlog.get_logger()
+
+
+class DispatcherActor:
+    """Of one pool: a poll thread, a lease thread, and one that asks the workers for their room."""
+
+    def __init__(self, settings: bytes, pool: str) -> None:
+        self._home = open_home(from_json(settings))
+        self._pool = pool
+        self._roster = Roster()
+        self._names: list[str] = []
+        self._called_s = -ROLL_CALL_S
+        self._by_owner: dict[str, str] = {}
+        self._crowd = Crowd(hand=self._hand, give_back=self._give_back)
+        in_background("begin", self._begin)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def _begin(self) -> None:
+        home, settings = self._home, self._home.settings
+        topics = topics_of(settings.topic_prefix, [self._pool])
+        dead = f"{settings.topic_prefix}.dead"
+        home.broker.ensure_topics([*topics, dead])
+        dispatcher = Dispatcher(
+            store=home.store,
+            broker=home.broker,
+            consumer=home.broker.consumer(group_of(settings, self._pool), list(topics)),
+            ids=home.ids,
+            clock=home.clock,
+            priorities=topics,
+            crew=self._crowd,
+            policy=DispatchPolicy(lease_s=settings.lease_s, dead_topic=dead),
+        )
+        alarm = Fatal()
+        Loop("look", steady(self._look), alarm, every_s=LOOK_S).start()
+        Loop("poll", steady(dispatcher.poll_step), alarm).start()
+        Loop("lease", steady(dispatcher.lease_step), alarm).start()
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._called_s >= ROLL_CALL_S:
+            self._called_s, self._names = now, workers_of(self._pool)
+        reports = self._roster.reports(self._names, timeout_s=ROLL_CALL_S)
+        running = {r.owner: r for r in reports.values() if r.phase is Phase.RUNNING}
+        self._by_owner = {owner: report.name for owner, report in running.items()}
+        self._crowd.seen({owner: report.room for owner, report in running.items()})
+
+    def _hand(self, job: Job, task: Task) -> bool:
+        """Within a beat, or not at all: if it arrives later, the worker's first beat tells that the lease is over."""
+        handle = self._roster.handle(self._by_owner.get(str(task.owner), ""))
+        if handle is None:
+            return False
+        try:
+            taken = handle.accept.remote(codec.encode(job).encode(), codec.encode(task).encode())
+            return bool(ray.get(taken, timeout=self._home.settings.beat_s))
+        except (GetTimeoutError, RayError) as error:
+            log.warning("hand_over_failed", task=task.id, owner=task.owner, error=repr(error))
+            return False
+
+    def _give_back(self, task: Task) -> None:
+        end_lease(self._home.store, task, Usage(), "not_accepted")

@@ -1,0 +1,129 @@
+"""The fleet actor: supervises, and makes all others."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any
+
+import orjson
+import structlog
+from ray.util import list_named_actors
+
+from infra.bootstrap import open_home
+from infra.settings.wire import from_json
+from jobs.pools import pool_named
+from jobs.scaling import ScalePolicy
+from workers.actors.common import (
+    DISPATCHER,
+    ROLL_CALL_S,
+    SCHEDULER,
+    Fatal,
+    end_actor,
+    in_background,
+    lasting,
+    steady,
+)
+from workers.actors.dispatcher import DispatcherActor
+from workers.actors.ground import RayGround
+from workers.actors.scheduler import SchedulerActor
+from workers.fleet import Fleet, FleetPolicy, Standing
+from workers.loops import Loop
+from workers.reports import Phase, encode
+
+log = structlog.get_logger()
+
+
+class FleetActor:
+    """Supervises; made first, and makes the others."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._home = open_home(from_json(raw))
+        self._raw = raw
+        self._ground = RayGround(self._home.settings)
+        settings = self._home.settings
+        self._fleet = Fleet(
+            pools=settings.pools,
+            ground=self._ground,
+            store=self._home.store,
+            clock=self._home.clock,
+            ids=self._home.ids,
+            policy=FleetPolicy(
+                scale=ScalePolicy(idle_s=settings.pool_idle_s, backlog_s=settings.pool_backlog_s),
+                longest_backoff_s=settings.worker_backoff_s,
+                silent_s=2 * settings.lease_s,
+            ),
+        )
+        self._lock = threading.Lock()
+        in_background("begin", self._begin)
+
+    def _begin(self) -> None:
+        self._ground.sweep()
+        Loop("fleet", steady(self._step), Fatal(), every_s=ROLL_CALL_S).start()
+
+    def _step(self) -> None:
+        with self._lock:
+            if not self._fleet.closing:
+                self._make_others()
+            self._fleet.step()
+
+    def _make_others(self) -> None:
+        there = set(list_named_actors())
+        if SCHEDULER not in there:
+            lasting(SchedulerActor, SCHEDULER).remote(self._raw)
+        for pool in self._home.settings.pools:
+            for number in range(pool.dispatchers):
+                name = f"{DISPATCHER}{pool.name}.{number}"
+                if name not in there:
+                    lasting(DispatcherActor, name).remote(self._raw, pool.name)
+
+    # ---- asked by the command line: JSON in bytes ------------------------------------------------
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def settings(self) -> bytes:
+        """What it was started with."""
+        return self._raw
+
+    def workers(self) -> bytes:
+        """A list of reports."""
+        standings = self._fleet.standings.values()
+        return orjson.dumps([orjson.loads(encode(r)) for s in standings for _, r in sorted(s.reports.items())])
+
+    def pools(self) -> bytes:
+        """By pool: workers wanted, there and running; failures in a row; seconds until the next start."""
+        return orjson.dumps({name: _standing_facts(s) for name, s in self._fleet.standings.items()})
+
+    def drain(self, name: str) -> bool:
+        with self._lock:
+            return self._fleet.drain(name)
+
+    def roll(self, pool: str) -> int:
+        pool_named(pool, self._home.settings.pools)
+        with self._lock:
+            return self._fleet.roll(pool)
+
+    def close(self) -> bool:
+        """Drain everything; ask again until the answer is True: then nothing is left but this actor."""
+        with self._lock:
+            self._fleet.close()
+            if not self._fleet.empty:
+                return False
+        for name in list_named_actors():
+            if name == SCHEDULER or name.startswith(DISPATCHER):
+                end_actor(name)
+        return True
+
+
+def _standing_facts(standing: Standing) -> dict[str, Any]:
+    phases = [report.phase for report in standing.reports.values()]
+    return {
+        "wanted": standing.wanted,
+        "there": len(phases),
+        "running": phases.count(Phase.RUNNING),
+        "failures": standing.failures,
+        "start_in_s": max(0.0, round(standing.not_before_s - time.monotonic(), 1)) if standing.failures else 0.0,
+        "to_roll": len(standing.to_roll),
+    }

@@ -1,0 +1,83 @@
+"""Where workers live: named actors in named placement groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import ray
+import structlog
+from ray.util import list_named_actors, placement_group, placement_group_table, remove_placement_group
+from ray.util.placement_group import get_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from infra.settings import Settings
+from infra.settings.wire import to_json
+from infra.sql import codec
+from jobs.pools import Pool, placement
+from workers.actors.common import (
+    CALLS,
+    ROLL_CALL_S,
+    WORKER,
+    Roster,
+    actor_class,
+    workers_of,
+)
+from workers.actors.worker import WorkerActor
+from workers.reports import Report
+
+log = structlog.get_logger()
+
+
+class RayGround:
+    """`workers.fleet.Ground`: a worker is a named actor in a named placement group."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = to_json(settings)
+        self._roster = Roster()
+
+    def workers(self, pool: str) -> list[str]:
+        return workers_of(pool)
+
+    def reports(self, names: Sequence[str]) -> Mapping[str, Report]:
+        return self._roster.reports(names, timeout_s=ROLL_CALL_S)
+
+    def start(self, pool: Pool, name: str) -> None:
+        """Both wait for room in the cluster; the actor is there, by its name, from now on."""
+        wanted = placement(pool)
+        place = placement_group(
+            [dict(bundle) for bundle in wanted.bundles],
+            strategy="STRICT_PACK" if wanted.one_node else "PACK",
+            name=WORKER + name,
+            lifetime="detached",
+        )
+        actor_class(WorkerActor).options(
+            name=WORKER + name,
+            lifetime="detached",
+            max_restarts=0,
+            max_concurrency=CALLS,
+            num_cpus=pool.num_cpus,
+            num_gpus=wanted.bundles[0].get("GPU", 0),
+            scheduling_strategy=PlacementGroupSchedulingStrategy(place, placement_group_bundle_index=0),
+        ).remote(self._settings, codec.encode(pool).encode(), name)
+
+    def drain(self, name: str) -> None:
+        handle = self._roster.handle(name)
+        if handle is not None:
+            handle.drain.remote("drain")
+
+    def remove(self, name: str) -> None:
+        handle = self._roster.handle(name)
+        if handle is not None:
+            ray.kill(handle, no_restart=True)
+        try:
+            remove_placement_group(get_placement_group(WORKER + name))
+        except ValueError:  # it is gone
+            return
+
+    def sweep(self) -> None:
+        """Give back the places of workers that died while nobody supervised."""
+        there = set(list_named_actors())
+        for place in placement_group_table().values():
+            name = str(place["name"])
+            if name.startswith(WORKER) and name not in there and place["state"] != "REMOVED":
+                self.remove(name.removeprefix(WORKER))

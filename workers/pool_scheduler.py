@@ -1,0 +1,206 @@
+"""Steps all jobs of a pool in one tick, with the room of the pool's workers; one leadership a pool.
+
+Which job's task is released next is decided by `jobs.picking`. A fault of one job (an input that changed, a results
+folder that cannot be written) pauses that job and holds up no other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import structlog
+
+from jobs import moves
+from jobs.ending import OPEN_TASKS, RESUMED, PauseRule, open_tasks, why_pause
+from jobs.errors import DatabaseUnavailable, Deposed, NightmillError, StorageFull, Unavailable
+from jobs.model import Job, JobState, Task, TaskState
+from jobs.picking import PickPolicy, PickState, Waiting, due_of, pick
+from jobs.ports.planning import SegmentPlanner
+from jobs.release import reserve_pico
+from workers.finaliser import may_finish
+from workers.scheduler import PlanAhead, Steps
+
+log = structlog.get_logger()
+
+_QUEUED = frozenset({TaskState.QUEUED})
+_LOOK_AGAIN_S = 5.0
+"""After a fault a job is let alone for so long."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Desk:
+    """What the scheduler knows of a job beside its record. retry_s: monotonic time before which it is let alone."""
+
+    plans: PlanAhead
+    rule: PauseRule
+    paused: bool = False
+    ending: Future[Job] | None = None
+    retry_s: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class PoolScheduler(Steps):
+    """`step` again and again; `workers` is how many the pool has now.
+
+    planner: plans segments in `threads`, which end jobs too: neither may hold up a tick.
+    """
+
+    planner: SegmentPlanner
+    picking: PickPolicy
+    pause: PauseRule
+    threads: ThreadPoolExecutor
+    _state: PickState = field(default_factory=PickState)
+    _desks: dict[str, _Desk] = field(default_factory=dict)
+
+    def step(self, workers: int) -> list[Job]:
+        """One tick; the jobs that were active at its beginning. Raises Deposed when another leads the pool."""
+        jobs = self.store.active_jobs(self.pool)
+        self._attend(jobs)
+        released = self.store.released(self.pool)
+        self.withdraw(_unwanted(jobs, released))
+        heads = self._heads(jobs, released, workers)
+        for job in jobs:
+            self._care_for(job, heads[job.id])
+        self._release(jobs, heads, released, workers)
+        self.store.fold()
+        self.relay()
+        self.reap()
+        return jobs
+
+    # ---- all jobs -------------------------------------------------------------------------------
+
+    def _attend(self, jobs: Sequence[Job]) -> None:
+        """A desk for every active job and none for others; a person's resume is noticed here."""
+        self._desks = {job.id: self._desks.get(job.id) or self._open_desk(job) for job in jobs}
+        for job in jobs:
+            desk = self._desks[job.id]
+            if desk.paused and job.state is JobState.RUNNING:
+                desk.rule = self._resumed(job)
+            desk.paused = job.state is JobState.PAUSED
+
+    def _open_desk(self, job: Job) -> _Desk:
+        plans = PlanAhead(store=self.store, planner=self.planner, threads=self.threads)
+        return _Desk(plans=plans, rule=self._resumed(job) if job.reason.startswith(RESUMED) else self.pause)
+
+    def _resumed(self, job: Job) -> PauseRule:
+        """Who resumes knows what came so far; a sample that was done is behind us, one that was cut short is not."""
+        behind = not self.store.tasks(job.id, OPEN_TASKS, limit=1)
+        return self.pause.evolve(seen=job.usage, after_sample=not behind)
+
+    def _heads(self, jobs: Sequence[Job], released: Sequence[Task], workers: int) -> dict[str, list[Task]]:
+        """The next queued tasks of each job: many where the rank may be released and the job is first in it; else one,
+        which planning asks for.
+        """
+        held = _by_rank(released)
+        firsts: dict[int, Job] = {}
+        for job in sorted(jobs, key=lambda job: (due_of(job, self.picking), job.id)):
+            if job.state is JobState.RUNNING:
+                firsts.setdefault(job.priority.rank, job)
+        most = {}
+        for rank, job in firsts.items():
+            sizes = held.get(rank, [])
+            if not self.policy.release.enough(len(sizes), sum(sizes), workers):
+                most[job.id] = self.policy.release.batch
+        return {job.id: self.store.tasks(job.id, _QUEUED, limit=most.get(job.id, 1)) for job in jobs}
+
+    def _release(
+        self, jobs: Sequence[Job], heads: Mapping[str, list[Task]], released: Sequence[Task], workers: int
+    ) -> None:
+        by_id = {job.id: job for job in jobs if job.state is JobState.RUNNING and heads[job.id]}
+        waiting = [
+            Waiting(
+                job=job.id,
+                rank=job.priority.rank,
+                due=due_of(job, self.picking),
+                rows=tuple(task.rows for task in heads[job.id]),
+            )
+            for job in by_id.values()
+        ]
+        picks, state = pick(waiting, _by_rank(released), self._state, self.picking, workers)
+        if not picks:
+            return
+        if (now := self.store.leader(self.pool)).epoch != self.leader.epoch:
+            raise Deposed(scope=self.pool, owner=now.owner)
+        taken: Counter[str] = Counter()
+        made = []
+        for name in picks:
+            made.append(self._release_of(by_id[name], heads[name][taken[name]]))
+            taken[name] += 1
+        self.store.make(made)
+        self._state = state
+
+    def _release_of(self, job: Job, task: Task) -> moves.Move:
+        leader = (self.leader.scope, self.leader.epoch)
+        now = task.evolve(priority=job.priority)
+        return moves.release(now, ticket=self.ids.token(), reserve_pico=reserve_pico(job, now), leader=leader)
+
+    # ---- one job --------------------------------------------------------------------------------
+
+    def _care_for(self, job: Job, queued: Sequence[Task]) -> None:
+        desk = self._desks[job.id]
+        if self.clock.monotonic() < desk.retry_s:
+            return
+        try:
+            self._plan(job, queued)
+            if job.state.ending:
+                self.sweep(job)
+            self._judge(job, queued=bool(queued))
+        except DatabaseUnavailable:
+            raise
+        except NightmillError as error:
+            log.warning("job_held_up", job=job.id, reason=error.sentence)
+            desk.retry_s = self.clock.monotonic() + _LOOK_AGAIN_S
+            if isinstance(error, StorageFull) or not isinstance(error, Unavailable):
+                self.set_state(job, JobState.PAUSED, error.sentence)
+
+    def _plan(self, job: Job, queued: Sequence[Task]) -> None:
+        desk = self._desks[job.id]
+        if job.spec.sample and job.next_segment == 1 and desk.rule.after_sample and not job.state.ending:
+            return
+        desk.plans.step(job, queued[0] if queued else None, self.policy.segments_ahead)
+
+    def _judge(self, job: Job, *, queued: bool) -> None:
+        # Counting a million tasks takes a quarter of a second: whether one is open is all that must be known.
+        still_open = queued or bool(self.store.tasks(job.id, OPEN_TASKS, limit=1))
+        counts = {TaskState.QUEUED: 1} if still_open else {}
+        if may_finish(job, open_tasks(counts)):
+            self._finish(job)
+            return
+        if job.state is not JobState.RUNNING:
+            return
+        if job.deadline_at is not None and self.store.now() > job.deadline_at:
+            self.set_state(job, JobState.EXPIRING, "its deadline passed")
+        elif reason := why_pause(job, counts, self._desks[job.id].rule):
+            self.set_state(job, JobState.PAUSED, reason)
+
+    def _finish(self, job: Job) -> None:
+        """In a thread: publishing thousands of parts takes its time. It is told what became of it in a later tick."""
+        desk = self._desks[job.id]
+        if desk.ending is None:
+            desk.ending = self.threads.submit(self.finaliser.finish, job)
+        elif desk.ending.done():
+            ended, desk.ending = desk.ending, None
+            if (error := ended.exception()) is not None:
+                desk.retry_s = self.clock.monotonic() + _LOOK_AGAIN_S
+                log.error("job_not_ended", job=job.id, error=repr(error), exc_info=error)
+
+
+def _unwanted(jobs: Sequence[Job], released: Sequence[Task]) -> list[Task]:
+    """Released tasks of paused jobs, and those whose job has another priority by now."""
+    by_id = {job.id: job for job in jobs}
+    return [
+        task
+        for task in released
+        if (job := by_id.get(task.job)) is not None
+        and (job.state is JobState.PAUSED or (job.state is JobState.RUNNING and task.priority is not job.priority))
+    ]
+
+
+def _by_rank(released: Sequence[Task]) -> dict[int, list[int]]:
+    ranks: dict[int, list[int]] = {}
+    for task in released:
+        ranks.setdefault(task.priority.rank, []).append(task.rows)
+    return ranks

@@ -1,0 +1,160 @@
+"""A worker of a pool in a process of its own: its engine, its beat, its life from start to drained."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from jobs.errors import NightmillError, StorageFull, Unavailable
+from jobs.model import Job, Priority, Task, Usage
+from jobs.ports.engine import EngineInfo
+from jobs.ports.store import Store
+from workers.beats import Beat
+from workers.loops import Alarm, Loop
+from workers.mill import Meter, pause_for
+from workers.reaper import end_lease
+from workers.reports import Phase, Report
+from workers.worker import Worker
+
+log = structlog.get_logger()
+
+_SPEED_EVERY_S = 10.0
+
+
+@dataclass(slots=True, kw_only=True)
+class PoolWorker:
+    """`live` in a thread of its own; the other methods from any.
+
+    start_engine: waits for the engine, asking the callable now and then whether to give up; None if it did. make:
+    the worker over the started engine. stop_engine: ends it. place: what the worker's report says of where it is.
+    """
+
+    place: Report
+    store: Store
+    start_engine: Callable[[Callable[[], bool]], EngineInfo | None]
+    make: Callable[[EngineInfo], Worker]
+    stop_engine: Callable[[], None]
+    model: str
+    beat_s: float
+    lease_s: float
+    _phase: Phase = Phase.STARTING
+    _reason: str = ""
+    _worker: Worker | None = None
+    _ready_s: float = 0.0
+    _asked: threading.Event = field(default_factory=threading.Event)
+    _over: threading.Event = field(default_factory=threading.Event)
+    _meter: Meter = field(default_factory=Meter)
+    _metering: threading.Lock = field(default_factory=threading.Lock)
+
+    def live(self) -> None:
+        """Until drained, or until what cannot be helped. Afterwards nothing is in its hands."""
+        try:
+            self._live()
+            self._phase = Phase.DRAINED
+        except BaseException as error:  # the process's edge: whoever supervises reads the reason and replaces us
+            self._reason = error.sentence if isinstance(error, NightmillError) else repr(error)
+            log.error("worker_failed", worker=self.place.name, reason=self._reason, exc_info=error)
+            self._phase = Phase.FAILED
+        finally:
+            self._over.set()
+
+    def accept(self, job: Job, task: Task) -> bool:
+        """Whether the task is in our hands now."""
+        worker = self._worker
+        return worker is not None and self._phase is Phase.RUNNING and worker.accept(job, task)
+
+    def drain(self, cause: str) -> None:
+        """Take nothing more; commit what is finished, give back the rest, end the engine."""
+        self._asked.set()
+        if self._phase is Phase.RUNNING:
+            self._phase = Phase.DRAINING
+        if self._worker is not None:
+            self._worker.drain(cause)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Until nothing is in its hands any more; whether that is so."""
+        return self._over.wait(timeout_s)
+
+    def report(self) -> Report:
+        """How it is now."""
+        worker = self._worker
+        if worker is None:
+            return self.place.evolve(phase=self._phase, reason=self._reason)
+        with self._metering:
+            rate = self._meter.note(time.monotonic(), worker.tally.rows, worker.tally.spent.output_tokens)
+        room = {p: max(0, worker.room_rows(p)) for p in Priority} if self._phase is Phase.RUNNING else {}
+        return self.place.evolve(
+            phase=self._phase,
+            reason=self._reason,
+            room=room,
+            open_tasks=len(worker.progress()),
+            rows=worker.tally.rows,
+            output_tokens=worker.tally.spent.output_tokens,
+            rows_per_s=round(rate[0], 3),
+            engine_deaths=worker.tally.engine_deaths,
+            uptime_s=round(time.monotonic() - self._ready_s, 1),
+        )
+
+    def give_up(self, job: Job, task: Task, usage: Usage, error: NightmillError) -> None:
+        """`workers.worker.OnFault`: the task goes back; what asking again cannot mend pauses its job."""
+        log.error("task_given_up", task=task.id, job=job.id, reason=error.sentence)
+        try:
+            if isinstance(error, StorageFull) or not isinstance(error, Unavailable):
+                pause_for(self.store, job.id, error.sentence)
+            end_lease(self.store, task, usage, "fault")
+        except Unavailable as away:  # then its lease runs out
+            log.warning("task_left", task=task.id, reason=away.sentence)
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    def _live(self) -> None:
+        try:
+            info = self.start_engine(self._asked.is_set)
+            if info is None:
+                return
+            self._worker = self.make(info)
+            self._ready_s = time.monotonic()
+            self._phase = Phase.RUNNING
+            if self._asked.is_set():
+                self.drain("drain")
+            self._work(self._worker)
+        finally:
+            self.stop_engine()
+
+    def _work(self, worker: Worker) -> None:
+        alarm = Alarm()
+        beat = Beat(store=self.store, worker=worker, owner=self.place.owner, beat_s=self.beat_s, lease_s=self.lease_s)
+        beating = Loop("beat", beat.step, alarm, every_s=self.beat_s)
+        noting = Loop("speed", self._note_speed, alarm, every_s=_SPEED_EVERY_S)
+        beating.start()
+        noting.start()
+        try:
+            worker.run()
+        finally:
+            noting.stop()
+            beating.stop()
+            self._hand_back()
+        if alarm.error is not None:
+            raise alarm.error
+
+    def _hand_back(self) -> None:
+        try:
+            for task, usage in self.store.leased_by(self.place.owner):
+                end_lease(self.store, task, usage, "stopped")
+        except Unavailable as away:  # then they run out
+            log.warning("leases_left", owner=self.place.owner, reason=away.sentence)
+
+    def _note_speed(self) -> None:
+        """For the planner's task sizes; only while there is work."""
+        seen = self.report()
+        if not seen.open_tasks or seen.rows_per_s <= 0:
+            return
+        tokens = seen.output_tokens / max(1.0, seen.uptime_s)
+        try:
+            self.store.note_speed(self.model, rows_per_s=seen.rows_per_s, output_tokens_per_s=tokens)
+        except Unavailable as away:
+            log.warning("speed_unnoted", reason=away.sentence)
