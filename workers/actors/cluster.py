@@ -8,10 +8,12 @@ from typing import Any
 import orjson
 import ray
 import structlog
+from ray.exceptions import AuthenticationError
 from ray.util import list_named_actors
 
 from infra.settings import Settings
 from infra.settings.wire import to_json
+from jobs.errors import Refused
 from workers.actors.common import (
     FLEET,
     LOOK_S,
@@ -23,6 +25,12 @@ from workers.actors.fleet import FleetActor
 log = structlog.get_logger()
 
 
+class RayRefused(Refused):
+    """The Ray cluster at {address} refuses us: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to its token's file."""
+
+    code = "ray_refused"
+
+
 class Cluster:
     """A Ray cluster that this process is attached to. `own`: it was started by this process and ends with it."""
 
@@ -32,7 +40,10 @@ class Cluster:
         self._attached = False
 
     def attach(self, *, start: bool = False) -> bool:
-        """Connect; False if no Ray runs there. start: then one is started on this machine."""
+        """Connect; False if no Ray runs there. start: then, unless the settings name one, one is started here.
+
+        Raises RayRefused.
+        """
         quiet: dict[str, Any] = {
             "namespace": namespace(self._settings),
             "log_to_driver": False,
@@ -42,8 +53,10 @@ class Cluster:
             return True
         try:
             ray.init(address=self._settings.ray_address, **quiet)
+        except AuthenticationError as error:
+            raise RayRefused(address=self._settings.ray_address) from error
         except ConnectionError:
-            if not start:
+            if not start or self._settings.ray_address != "auto":
                 return False
             ray.init(address="local", include_dashboard=False, **quiet)
             self.own = True
