@@ -91,15 +91,22 @@ class Running:
         return Done(code=code, out=self.out, err=self.err)
 
 
-def wait_for(seen: Callable[[], object], what: str, running: Running | None = None, timeout_s: float = 20.0) -> None:
-    """Look every 20 ms."""
+def wait_for(
+    seen: Callable[[], object],
+    what: str,
+    running: Running | None = None,
+    *,
+    every_s: float = 0.02,
+    timeout_s: float = 30.0,
+) -> None:
+    """Look again and again."""
     end = time.monotonic() + timeout_s
     while not seen():
         if time.monotonic() > end:
             told = f": {running.out}\n{running.err}" if running is not None else ""
             msg = f"no {what} within {timeout_s} s{told}"
             raise AssertionError(msg)
-        time.sleep(0.02)
+        time.sleep(every_s)
 
 
 class Nightmill:
@@ -143,6 +150,12 @@ class Nightmill:
 
     def status(self, job: str = "last") -> dict[str, Any]:
         return dict(self("status", job, "--json").json)
+
+    def until_committed(self, running: Running) -> str:
+        """Wait until some rows of a job that runs are committed; its id."""
+        job = running.job()
+        wait_for(lambda: self.status(job)["rows"], "committed rows", running, every_s=0.15)
+        return job
 
     def results(self, job: str) -> pa.Table:
         """The rows of a finished job by row number, as a reader of its folder sees them."""

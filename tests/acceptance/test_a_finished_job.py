@@ -179,6 +179,8 @@ def test_status_jobs_and_wait_tell_the_same_of_it(shared, job, folder, table):
         "job": job,
         "state": "completed",
         "reason": "",
+        "pool": None,
+        "priority": "normal",
         "model": "fake",
         "tenant": "acme",
         "project": "spring",

@@ -117,7 +117,7 @@ def test_ctrl_c_of_a_terminal_does_not_reach_the_engine(nightmill, inputs):
     with process:
         job = process.stdout.readline().strip()
         assert job, process.stderr.read()
-        wait_for(lambda: nightmill.status(job)["tasks"].get("leased"), "a leased task")
+        wait_for(lambda: nightmill.status(job)["tasks"].get("leased"), "a leased task", every_s=0.15)
         children = psutil.Process(process.pid).children(recursive=True)
         os.killpg(process.pid, signal.SIGINT)
         process.wait(15)
@@ -127,7 +127,7 @@ def test_ctrl_c_of_a_terminal_does_not_reach_the_engine(nightmill, inputs):
     assert nightmill.status(job)["rows"] >= 4
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(240)
 def test_a_huge_row_group_is_read_in_bounded_memory(nightmill, tmp_path):
     """It is of 1 GB, and decoded in one piece it would need twice that; the peak does not grow with it."""
     source = tmp_path / "huge.parquet"

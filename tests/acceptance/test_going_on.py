@@ -12,8 +12,8 @@ from tests.acceptance.goods import ROWS
 
 pytestmark = pytest.mark.acceptance
 
-SLOW = ("--engine-arg", "rows_per_s=25", "--engine-arg", "max_num_seqs=2", "--rows-per-task", 4)
-"""Sixty rows take 2.4 s; at most 4 are inside the engine."""
+SLOW = ("--engine-arg", "rows_per_s=12", "--engine-arg", "max_num_seqs=2", "--rows-per-task", 4)
+"""Sixty rows take 5 s; at most 4 are inside the engine."""
 FAST = ("--engine-arg", "rows_per_s=0", "--engine-arg", "row_latency_s=0", "--quiet")
 PROMPT = ("--prompt", "Sell {{ name }}", "--id", "sku", "--keep", "sku")
 
@@ -22,8 +22,7 @@ PROMPT = ("--prompt", "Sell {{ name }}", "--id", "sku", "--keep", "sku")
 def slow(nightmill, inputs):
     """A job that is running, with its first rows committed."""
     with nightmill.started("run", inputs / "goods.parquet", "--model", "fake", *PROMPT, *SLOW, "--quiet") as running:
-        job = running.job()
-        wait_for(lambda: nightmill.status(job)["rows"] > 0, "committed rows", running)
+        nightmill.until_committed(running)
         yield running
 
 
@@ -75,8 +74,7 @@ def test_a_job_that_runs_can_be_neither_resumed_nor_retried_by_another(nightmill
 def test_two_runs_share_a_data_directory_at_once(nightmill, inputs, slow):
     first = slow.job()
     with nightmill.started("run", inputs / "goods.parquet", "--model", "fake", *PROMPT, *SLOW, "--quiet") as other:
-        second = other.job()
-        wait_for(lambda: nightmill.status(second)["rows"] > 0, "committed rows", other)
+        second = nightmill.until_committed(other)
         assert {one["job"]: one["state"] for one in nightmill("jobs", "--json").json} == {
             first: "running",
             second: "running",
@@ -142,8 +140,7 @@ def test_a_deadline_makes_rows_that_are_not_done_expired_rows(nightmill, inputs)
 
 def test_ctrl_c_keeps_what_is_finished_and_names_the_command_that_goes_on(nightmill, inputs):
     with nightmill.started("run", inputs / "goods.parquet", "--model", "fake", *PROMPT, *SLOW) as running:
-        job = running.job()
-        wait_for(lambda: nightmill.status(job)["rows"] > 0, "committed rows", running)
+        job = nightmill.until_committed(running)
         running.interrupt()
         done = running.wait(15.0)
     assert done.code == Exit.PAUSED
@@ -191,8 +188,7 @@ def test_ctrl_c_before_there_is_a_job_leaves_none(nightmill, inputs):
 def test_a_second_signal_ends_the_process_at_once_and_loses_nothing_that_was_committed(nightmill, inputs, number):
     stuck = ("--engine-arg", "hang_after_rows=20", "--engine-arg", "max_num_seqs=2", "--rows-per-task", 4)
     with nightmill.started("run", inputs / "goods.parquet", "--model", "fake", *PROMPT, *stuck) as running:
-        job = running.job()
-        wait_for(lambda: nightmill.status(job)["rows"] > 0, "committed rows", running)
+        job = nightmill.until_committed(running)
         running.process.send(number)
         running.says("Stopping: ")
         running.process.send(number)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from jobs.model import JobState
+from jobs.ports.queue import Outgoing
 from tests.support.prepared import missing
 from tests.support.s3 import BUCKET, KEYS
 
@@ -133,6 +134,24 @@ def test_the_views_say_what_runs(town, capsys):
         assert json.loads(capsys.readouterr().out) is not None
         assert town.command(*words) == 0
     assert town.command("drain", "nobody") == 2
+
+
+def test_an_unreadable_message_becomes_a_dead_letter_and_can_be_sent_again(town, capsys):
+    def letters():
+        capsys.readouterr()
+        assert town.command("dead", "list", "--json") == 0
+        return json.loads(capsys.readouterr().out)
+
+    before = len(letters())
+    town.submit("--limit", "20")  # a pool without workers takes nothing out of its topics
+    topic = "nightmill.batch.high"
+    town.home.broker.publish([Outgoing(topic=topic, key=b"k", value=b"{not ours")])
+    town.until(lambda: len(letters()) == before + 1, "a dead letter")
+    letter = letters()[-1]
+    assert (letter["origin"], letter["key"], letter["text"]) == (topic, "k", "{not ours")
+    assert town.command("dead", "replay", letter["letter"]) == 0
+    town.submit("--limit", "20")
+    town.until(lambda: len(letters()) == before + 2, "the letter comes back")
 
 
 def test_the_same_over_kafka_postgresql_and_s3_with_a_worker_and_a_dispatcher_killed(
