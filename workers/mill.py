@@ -23,6 +23,9 @@ from workers.worker import Worker
 
 log = structlog.get_logger()
 
+SHORTEST_TIMED_S = 2.0
+FEWEST_TIMED_ROWS = 32
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot(Value):
@@ -104,7 +107,8 @@ class Mill:
         self._job = store.job(job_id)
         self._rows_before = self._job.usage.rows
         self._meter = Meter()
-        self._speed_noted_s = clock.monotonic()
+        self._started_s = self._speed_noted_s = clock.monotonic()
+        self._speed_was_noted = False
         self._control = Loop("control", self._tick, self._alarm, every_s=policy.tick_s)
         self._poll = Loop("poll", lambda: self._poll_step(dispatcher), self._alarm)
         self._lease = Loop("lease", lambda: self._lease_step(dispatcher), self._alarm)
@@ -154,6 +158,7 @@ class Mill:
                 log.error("loop_stuck", job=self.job_id)
         self._scheduler.plans.close()
         try:
+            self._note_speed_of_a_short_run()
             for task, usage in self._store.leased_by(self._owner):
                 end_lease(self._store, task, usage, "stopped")
             self._job = self._scheduler.step(self.job_id)
@@ -209,11 +214,24 @@ class Mill:
         if now - self._speed_noted_s < self._policy.speed_every_s:
             return
         self._speed_noted_s = now
+        self._speed_was_noted = True
         seen = self.snapshot()
         if seen.rows_per_s > 0:
             self._store.note_speed(
                 self._job.spec.model, rows_per_s=seen.rows_per_s, output_tokens_per_s=seen.output_tokens_per_s
             )
+
+    def _note_speed_of_a_short_run(self) -> None:
+        """A run that ended before the first note; so that a quote knows the model's speed after its first job."""
+        passed = self._clock.monotonic() - self._started_s
+        tally = self._worker.tally
+        if self._speed_was_noted or passed < SHORTEST_TIMED_S or tally.rows < FEWEST_TIMED_ROWS or self._alarm.rang:
+            return
+        self._store.note_speed(
+            self._job.spec.model,
+            rows_per_s=tally.rows / passed,
+            output_tokens_per_s=tally.spent.output_tokens / passed,
+        )
 
 
 def pause_for(store: Store, job_id: str, reason: str) -> Job:

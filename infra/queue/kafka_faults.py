@@ -10,8 +10,8 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import structlog
@@ -90,26 +90,36 @@ def said(error: BaseException) -> str:
 # ---- the client's own log -----------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """Words, not the exception: that one's traceback would keep its sockets open."""
+
+    at: float
+    words: str
+    refusal: bool
+    timeout: bool
+
+
 class _Ear(logging.Handler):
     """On the client's log: remembers why connections failed lately, and passes on what a person should know."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._heard: deque[tuple[float, BaseException]] = deque(maxlen=256)
+        self._heard: deque[_Heard] = deque(maxlen=256)
         self._told_at = -_TROUBLE_EVERY_S
         self._guard = threading.Lock()
 
     def emit(self, record: logging.LogRecord) -> None:
         now = time.monotonic()
         causes = [a for a in record.args if isinstance(a, BaseException)] if isinstance(record.args, tuple) else []
-        self._heard.extend((now, cause) for cause in causes)
+        self._heard.extend(_heard(now, cause) for cause in causes)
         if record.msg == "%s: Connection lost: %s" and self._may_tell(now):
             log.warning("kafka_connection_lost", reason=said(causes[-1]) if causes else "")
         else:
             log.debug("kafka_client", said=record.getMessage())
 
-    def causes_since(self, since: float) -> list[BaseException]:
-        return [cause for at, cause in list(self._heard) if at >= since]
+    def heard_since(self, since: float) -> list[_Heard]:
+        return [heard for heard in list(self._heard) if heard.at >= since]
 
     def _may_tell(self, now: float) -> bool:
         with self._guard:
@@ -117,6 +127,11 @@ class _Ear(logging.Handler):
                 return False
             self._told_at = now
             return True
+
+
+def _heard(at: float, cause: BaseException) -> _Heard:
+    refusal = is_refusal(cause) or "Handshake failed" in str(cause)
+    return _Heard(at, said(cause), refusal, isinstance(cause, errors.KafkaTimeoutError))
 
 
 _EAR = _Ear()
@@ -149,25 +164,16 @@ def connected(make: Callable[..., T], where: str, hint: str, config: dict[str, A
         for net in nets:  # a client that was not made leaves its thread and sockets behind
             net.close()
         if isinstance(error, errors.KafkaTimeoutError):
-            raise _unanswered(_EAR.causes_since(began), where, hint) from error
+            raise _unanswered(_EAR.heard_since(began), where, hint) from error
         if isinstance(error, errors.KafkaError):
             raise translate(error, where) from error
         raise BrokerRefused(where=where, reason=said(error)) from error  # a certificate or an address that is none
 
 
-def _unanswered(causes: list[BaseException], where: str, hint: str) -> NightmillError:
+def _unanswered(heard: list[_Heard], where: str, hint: str) -> NightmillError:
     """What a client heard before its time ran out, of which it says nothing itself."""
-    refusals = [cause for cause in causes if is_refusal(cause) or "Handshake failed" in str(cause)]
+    refusals = [one.words for one in heard if one.refusal]
     if refusals:
-        return BrokerRefused(where=where, reason=said(refusals[-1]))
-    others = [said(cause) for cause in causes if not isinstance(cause, errors.KafkaTimeoutError)]
+        return BrokerRefused(where=where, reason=refusals[-1])
+    others = [one.words for one in heard if not one.timeout]
     return BrokerUnavailable(where=where, reason=(others[-1] if others else "no answer in time") + hint)
-
-
-@contextmanager
-def translated(where: str, topic: str = "") -> Iterator[None]:
-    """Raise ours for theirs, with the cause kept."""
-    try:
-        yield
-    except errors.KafkaError as error:
-        raise translate(error, where, topic) from error

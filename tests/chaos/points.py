@@ -70,7 +70,6 @@ STEPS = {
     "manifest.put": "_manifest.json",
     "success.put": "_SUCCESS",
     "other.put": "any other object",
-    "replace": "an object written over",
     "delete": "an object deleted",
     # ---- inside them ----
     "file.half": "half of an object's bytes (before only)",
@@ -206,7 +205,7 @@ def _watch_making(trap: Trap) -> None:
 def _watch_objects(trap: Trap) -> None:
     for name in ("put_if_absent", "put_file_if_absent"):
         _around(local.LocalObjects, name, trap, lambda _, uri, *__: put_step(uri))
-    for name in ("publish", "replace", "delete"):
+    for name in ("publish", "delete"):
         _around(local.LocalObjects, name, trap, lambda *_, step=name: step)
 
 

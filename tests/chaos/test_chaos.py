@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 SEEDS = [int(os.environ["CHAOS_SEED"])] if "CHAOS_SEED" in os.environ else range(RUNS)
 AT = os.environ.get("CHAOS_AT", "")
-RARE = "db.withdraw db.sweep db.note_speed db.set_state queue.leave queue.stay other.put replace void.put".split()
+RARE = "db.withdraw db.sweep db.note_speed db.set_state queue.leave queue.stay other.put void.put".split()
 """Steps that a quiet run need not make; claims beside this module do."""
 
 

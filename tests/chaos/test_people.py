@@ -46,12 +46,21 @@ def a_second_ctrl_c_stops_at_once_and_loses_nothing_that_was_committed(stage: St
     stage.agrees(scene)
 
 
-@claims.add
-def killed_while_it_drains_it_resumes(stage: Stage) -> None:
-    scene = stage.scene(SLOW)
-    assert scene.nightmill(*scene.run_line(), at=["db.commit.after:2=int", "db.drain.before:1"]).killed
-    scene.finish()
-    stage.agrees(scene)
+def killed_while_it_drains(point: str) -> Claim:
+    def made(stage: Stage) -> None:
+        scene = stage.scene(SLOW)
+        assert scene.nightmill(*scene.run_line(), at=[f"{MIDDLE}=int", f"{point}:1"]).killed
+        scene.finish()
+        stage.agrees(scene)
+
+    return made
+
+
+claims.family(
+    "a_crash_at_{}_while_ctrl_c_drains_is_resumed",
+    ("db.withdraw.after", "db.withdraw.before", "db.drain.before", "db.drain.after", "db.set_state.after"),
+    killed_while_it_drains,
+)
 
 
 @claims.add
