@@ -75,7 +75,7 @@ def an_engine_that_is_stopped_counts_as_hung(stage: Stage) -> None:
     assert running.signal_engine(signal.SIGSTOP)
     go(scene)
     ends(running, 3)
-    assert scene.query("SELECT cause FROM wastes WHERE cause = 'engine_died'")
+    assert '"event": "engine_died"' in (scene.home / "logs" / "nightmill.log").read_text()
     stage.agrees(scene)
 
 
