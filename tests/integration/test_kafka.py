@@ -30,7 +30,7 @@ def a_message(value=b"v", key=b"k", topic=T):
 
 @pytest.fixture(autouse=True)
 def no_litter():
-    """kafka-python 3.0 leaves sockets of connections that failed to the garbage collector: here, not in another test."""
+    """kafka-python 3.0 leaves sockets of failed connections to the garbage collector: here, not in another test."""
     yield
     gc.collect()
 
