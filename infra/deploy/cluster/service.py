@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
@@ -128,6 +129,14 @@ class Service:
 
 _OURS: dict[int, subprocess.Popen[bytes]] = {}
 """Children of this process: they have to be waited for, or they stay as zombies."""
+
+
+@atexit.register
+def _forget() -> None:
+    """What was killed is collected; what still runs is meant to outlive this process, and is no leak to warn of."""
+    for child in _OURS.values():
+        if child.poll() is None:
+            child.returncode = 0
 
 
 def _signal(pid: int, which: signal.Signals) -> None:
