@@ -4,7 +4,7 @@ VENV ?= .venv
 # cpu: vLLM on this machine. fake: made-up answers, where vLLM has no build.
 ENGINE ?= cpu
 CHAOS_RUNS ?= 200
-# Which benchmarks (against_vllm, million; all if empty), and how many rounds of the first.
+# Which benchmarks (against_vllm, commits, million; all if empty), and how many rounds of the first two.
 BENCH ?=
 ROUNDS ?= 5
 

@@ -32,7 +32,9 @@ Transact = Callable[[Callable[[sa.Connection], Any]], Any]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace(Value):
     """linger_s: how long the first arrival waits for company; commit_linger_s: the same for commits of tasks, which
-    hold nobody up. gap_s: pause after each transaction. members: most callers in one. writers: transactions at a time.
+    hold nobody up. gap_s: pause after each transaction. members: most callers in one.
+
+    writers: transactions at a time. Where there are several, only who comes while one is under way waits for company.
     """
 
     linger_s: float = 0.002
@@ -64,6 +66,7 @@ class Writer:
         self._waiting: list[_Member] = []
         self._threads: list[threading.Thread] = []
         self._idle = 0
+        self._busy = 0
         self._closed = False
         self._pid = os.getpid()
         self._last_commit = 0.0
@@ -113,7 +116,10 @@ class Writer:
     def _loop(self) -> None:
         while group := self._gather():
             self._commit(group)
-            self._last_commit = time.monotonic()
+            with self._changed:
+                self._busy -= 1
+                self._last_commit = time.monotonic()
+                self._changed.notify_all()
 
     def _gather(self) -> Sequence[_Member]:
         """The next group; empty once closed and drained."""
@@ -125,6 +131,7 @@ class Writer:
                     break
                 self._changed.wait(left)
             self._idle -= 1
+            self._busy += 1
             group = self._waiting[: self._pace.members]
             del self._waiting[: self._pace.members]
             return group
@@ -135,6 +142,8 @@ class Writer:
         now = time.monotonic()
         gap = self._last_commit + self._pace.gap_s - now
         if len(self._waiting) >= self._pace.members:
+            return gap
+        if self._pace.writers > 1 and not self._busy:
             return gap
         return max(gap, min(member.due for member in self._waiting) - now)
 

@@ -12,9 +12,7 @@ import json
 import os
 import random
 import statistics
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,7 +24,8 @@ import pyarrow.parquet as pq
 from infra.engines.environment import child_environment
 from infra.engines.spec import EngineSpec
 from infra.models.prepare import prepare_tiny
-from tests.benchmarks import figures, machine, nightmill, words
+from tests.benchmarks import figures, nightmill, words
+from tests.benchmarks.watch import watched
 
 ROWS, PREFIXES, PREFIX_WORDS, OWN_WORDS, OUTPUT_TOKENS = 1000, 20, 400, 50, 32
 ENGINE_ARGS = {"max_num_seqs": 256, "max_num_batched_tokens": 4096}
@@ -36,11 +35,12 @@ MODEL = "tiny"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """One contender's figures. up_s: with the engine up; whole_s: the whole process."""
+    """One contender's figures. up_s: with the engine up; whole_s: the whole process; others: see `Watched`."""
 
     rows: int
     up_s: float
     whole_s: float
+    others: float
     input_tokens: int
     cached_tokens: int
     output_tokens: int
@@ -77,12 +77,11 @@ def run(folder: Path, *, rounds: int) -> None:
     for number in range(rounds):
         names = list(contenders)
         for name in names[number % 3 :] + names[: number % 3]:
-            with machine.company() as company:
-                took = contenders[name](course)
+            took = contenders[name](course)
             found[name].append(took)
             print(
                 f"round {number + 1}: {name:14} {took.rows / took.up_s:6.1f} rows/s with the engine up, "
-                f"{took.whole_s:5.1f} s in all (others had {company.others:.0%} of the machine)",
+                f"{took.whole_s:5.1f} s in all (others had {took.others:.0%} of the machine)",
                 flush=True,
             )
     _report(found)
@@ -131,16 +130,12 @@ def _vllm(course: Course, which: str) -> Round:
     order = {"spec": course.spec.to_wire(), "chats": str(course.chats), "result": str(course.folder / f"{which}.json")}
     command = [sys.executable, "-m", "tests.benchmarks.vllm_ways", which, json.dumps(order)]
     log = course.folder / f"{which}.log"
-    began = time.monotonic()
-    with log.open("wb") as out:
-        done = subprocess.run(
-            command, env=child_environment(course.spec, os.environ), stdout=out, stderr=out, check=False
-        )
-    whole_s = time.monotonic() - began
-    if done.returncode:
-        msg = f"{which} ended with {done.returncode}:\n{log.read_text()[-4000:]}"
+    done = watched(command, env=child_environment(course.spec, os.environ), log=log)
+    if done.exit_code:
+        msg = f"{which} ended with {done.exit_code}:\n{log.read_text()[-4000:]}"
         raise RuntimeError(msg)
-    return Round(whole_s=whole_s, **json.loads(Path(order["result"]).read_text()))
+    figures_of = json.loads(Path(order["result"]).read_text())
+    return Round(whole_s=done.wall_s, others=done.others, **figures_of)
 
 
 def _nightmill(course: Course) -> Round:
@@ -153,6 +148,7 @@ def _nightmill(course: Course) -> Round:
         rows=ran.end["rows"],
         up_s=ran.end["seconds"],
         whole_s=ran.watched.wall_s,
+        others=ran.watched.others,
         input_tokens=ran.end["input_tokens"],
         cached_tokens=ran.end["cached_tokens"],
         output_tokens=ran.end["output_tokens"],

@@ -1,7 +1,7 @@
 """Commits of tasks a second: 1, 8 and 32 threads that each commit one task after the other, as workers do.
 
-On PostgreSQL (a server of its own, flushing to disk) and on SQLite; with the pace a store has by default, and without a
-wait for company. One task is part, usage, four ledger entries and the end of its reservation.
+On a PostgreSQL of its own; on one whose flushes take 10 ms longer, as with a distant standby; and on SQLite. By one
+writer, too, for comparison. A task is its part, usage, four ledger entries and the end of its reservation.
 """
 
 from __future__ import annotations
@@ -20,17 +20,25 @@ from tests.support.postgres import postgres_server
 
 THREADS = {1: 400, 8: 2000, 32: 4000}
 """Threads → tasks they have, more than they get done."""
-AT_ONCE = PARALLEL.evolve(linger_s=0.0, commit_linger_s=0.0)
+ONE_WRITER = Pace(linger_s=0.0, commit_linger_s=0.0, gap_s=0.0)
+_SAFE = {"fsync": "on", "full_page_writes": "on"}
+_SLOW = {**_SAFE, "commit_delay": "10000", "commit_siblings": "0"}  # microseconds
 _LIST = 64  # releases and leases of one transaction
 
 
-def run(folder: Path, *, rounds: int, seconds: float = 2.0) -> None:
+def run(folder: Path, *, rounds: int, seconds: float = 1.0) -> None:
     """Print a line a database and pace: medians over the rounds, which interleave."""
-    with postgres_server(fsync="on", full_page_writes="on") as server, server.database() as database:
+    with (
+        postgres_server(**_SAFE) as server,
+        postgres_server(**_SLOW) as slow,
+        server.database() as near,
+        slow.database() as far,
+    ):
         ways: dict[str, tuple[Path | str, Pace]] = {
-            "PostgreSQL": (database.url, PARALLEL),
-            "PostgreSQL, no wait for company": (database.url, AT_ONCE),
-            "PostgreSQL, one writer": (database.url, PARALLEL.evolve(writers=1)),
+            "PostgreSQL": (near.url, PARALLEL),
+            "PostgreSQL, one writer": (near.url, ONE_WRITER),
+            "PostgreSQL, slow disk": (far.url, PARALLEL),
+            "PostgreSQL, slow disk, one writer": (far.url, ONE_WRITER),
             "SQLite": (folder / "home", Pace()),
         }
         found: dict[tuple[str, int], list[float]] = {}
@@ -42,7 +50,7 @@ def run(folder: Path, *, rounds: int, seconds: float = 2.0) -> None:
                     found.setdefault((name, threads), []).append(_rate(store, job, leased, threads, seconds))
                     store.close()
     lines = [[name, *(figures.spread(found[name, threads], ",.0f") for threads in THREADS)] for name in ways]
-    print(figures.table(["commits/s", *(f"{threads} threads" for threads in THREADS)], lines))
+    print(figures.table(["commits/s", *(f"{threads} thread{'s' * (threads > 1)}" for threads in THREADS)], lines))
 
 
 def _rate(store: SqlStore, job: Job, leased: Sequence[Task], threads: int, seconds: float) -> float:

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-import resource
 import statistics
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -32,32 +28,10 @@ def described(folder: Path) -> str:
     )
 
 
-@dataclass(slots=True)
-class Company:
-    """others: share of the machine's CPU time that went to processes which are not ours; known once the block ends."""
-
-    others: float = 0.0
-
-
-@contextmanager
-def company() -> Iterator[Company]:
-    """Watch who else computes while the block runs: a figure measured beside them is no figure of ours."""
-    found = Company()
-    began, busy, ours = time.monotonic(), _busy_s(), _ours_s()
-    yield found
-    capacity_s = (time.monotonic() - began) * (os.cpu_count() or 1)
-    found.others = max(0.0, (_busy_s() - busy) - (_ours_s() - ours)) / capacity_s
-
-
-def _busy_s() -> float:
+def busy_s() -> float:
+    """CPU time of all processes of the machine since it started."""
     times = psutil.cpu_times()
     return sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0)
-
-
-def _ours_s() -> float:
-    """Of this process and of all that it started and that ended."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum([usage.ru_utime + usage.ru_stime for usage in usages])
 
 
 def flush_ms(folder: Path) -> tuple[float, float, float]:

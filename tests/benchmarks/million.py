@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from infra.sql import open_store
-from tests.benchmarks import figures, machine, nightmill, words
+from tests.benchmarks import figures, nightmill, words
 
 ROW_GROUP_ROWS = 100_000
 SHARED, SHARED_CHARS, OWN_CHARS = 24, 220, 280
@@ -52,10 +52,9 @@ def run(folder: Path, *, rows: int) -> None:
     for way in WAYS:
         home = folder / f"home-{way.name.replace(' ', '-')}"
         options = [*way.options, "--model", "fake", "--max-tokens", "64"]
-        with machine.company() as company:
-            ran = nightmill.run(home, source, folder / f"out-{home.name}", options)
+        ran = nightmill.run(home, source, folder / f"out-{home.name}", options)
         _check(Path(ran.end["output"]), rows)
-        _report(way, home, ran, company.others)
+        _report(way, home, ran)
 
 
 def _write_rows(path: Path, rows: int) -> None:
@@ -95,11 +94,12 @@ def _check(output: Path, rows: int) -> None:
     assert (output / "_SUCCESS").exists(), manifest
 
 
-def _report(way: Way, home: Path, ran: nightmill.Ran, others: float) -> None:
+def _report(way: Way, home: Path, ran: nightmill.Ran) -> None:
     rows = ran.end["rows"]
     print(
         f"\n{way.name}: {ran.rows_per_s:,.0f} rows/s (goal: {GOAL_ROWS_PER_S:,}), {ran.watched.wall_s:.1f} s in all, "
-        f"first task committed after {_first_commit_s(home, ran):.1f} s (others had {others:.0%} of the machine)"
+        f"first task committed after {_first_commit_s(home, ran):.1f} s "
+        f"(others had {ran.watched.others:.0%} of the machine)"
     )
     lines = [
         [seen.name, f"{seen.peak_bytes / 2**20:,.0f} MiB", f"{seen.cpu_s:,.1f} s", f"{1e6 * seen.cpu_s / rows:,.1f} µs"]

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import psutil
 
+from tests.benchmarks import machine
+
 LOOK_S = 0.2
 
 
@@ -25,12 +27,17 @@ class Seen:
 
 @dataclass(slots=True, kw_only=True)
 class Watched:
-    """A command that ended."""
+    """A command that ended.
+
+    others: share of the machine's CPU time that went to other processes meanwhile; a figure measured beside a busy
+    neighbour says little.
+    """
 
     exit_code: int
     stdout: str
     began_at: float
     wall_s: float
+    others: float
     processes: Sequence[Seen]
 
 
@@ -71,7 +78,7 @@ class _Tree:
 
 def watched(command: Sequence[str], *, env: Mapping[str, str], log: Path) -> Watched:
     """Run the command to its end, its errors going to the log."""
-    began, began_at = time.monotonic(), time.time()
+    began, began_at, busy_s = time.monotonic(), time.time(), machine.busy_s()
     with log.open("wb") as errors:
         process = subprocess.Popen(command, env=dict(env), stdout=subprocess.PIPE, stderr=errors, text=True)
         tree = _Tree(psutil.Process(process.pid))
@@ -82,11 +89,14 @@ def watched(command: Sequence[str], *, env: Mapping[str, str], log: Path) -> Wat
         wall_s = time.monotonic() - began
         over.set()
         watcher.join()
+    ours_s = sum([seen.cpu_s for seen in tree.seen.values()])
+    others_s = max(0.0, machine.busy_s() - busy_s - ours_s)
     return Watched(
         exit_code=process.returncode,
         stdout=stdout,
         began_at=began_at,
         wall_s=wall_s,
+        others=others_s / (wall_s * (psutil.cpu_count() or 1)),
         processes=sorted(tree.seen.values(), key=lambda seen: -seen.peak_bytes),
     )
 

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.contract
 
 LEASED = "tasks_of_owner|tasks_leased"
 """Either holds the leased tasks alone; which is better the planner knows only from statistics."""
+END = {"version": 99, "to": JobState.FAILED, "reason": "", "manifest": "", "void": USAGE}
 ROWS = 3000
 """Enough for the planner to prefer another way where there is one."""
 
@@ -250,6 +251,7 @@ def large(postgres):
         (lambda s, job: s.make([a_lease(s.task(f"{job}-s00000.00055"), token="x")]), "tasks_pkey"),
         (lambda s, job: s.beat("worker", [Progress(token="token-1", usage=USAGE)], 30.0), LEASED),
         (lambda s, job: s.fold(), "inbox_pkey"),
+        (lambda s, job: s.finalise(job, **END), "tasks_pick"),
     ],
 )
 def test_whatever_is_done_often_uses_its_index_and_reads_no_table_through(large, act, index):

@@ -167,6 +167,30 @@ def test_several_writers_commit_at_the_same_time(notes):
     assert not any(thread.is_alive() for thread in writer._threads)
 
 
+def test_of_several_writers_company_gathers_only_behind_a_transaction_under_way(notes):
+    inside, leave = threading.Event(), threading.Event()
+
+    def linger(done):
+        done.append("first")
+        inside.set()
+        assert leave.wait(10)
+
+    writer = a_writer(notes, writers=2, linger_s=3600.0)
+    first = threading.Thread(target=writer.run, args=(linger,))
+    first.start()
+    assert inside.wait(10)  # a lone arrival waits for nobody
+    others = [threading.Thread(target=writer.run, args=(note(word),)) for word in "ab"]
+    for thread in others:
+        thread.start()
+    with writer._changed:
+        assert writer._changed.wait_for(lambda: len(writer._waiting) == 2, 10)
+    leave.set()
+    for thread in (first, *others):
+        thread.join(10)
+    assert [sorted(done) for done in notes.committed] == [["first"], ["a", "b"]]
+    writer.close()
+
+
 def test_closing_finishes_what_waits_and_takes_nothing_more(notes):
     writer = a_writer(notes, linger_s=3600.0)
     waiting = threading.Thread(target=lambda: writer.run(note("a")))
