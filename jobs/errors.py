@@ -131,6 +131,24 @@ class WrongState(Refused):
     code = "wrong_state"
 
 
+class KeyRefused(Refused):
+    """The API key is not good: {reason}."""
+
+    code = "invalid_api_key"
+
+
+class NotAllowed(Refused):
+    """This API key may not do that: {reason}."""
+
+    code = "not_allowed"
+
+
+class QuotaExceeded(Refused):
+    """Tenant {tenant} may have {limit} tokens enqueued and has {enqueued}; this asks for {asked} more. Try later."""
+
+    code = "token_limit_exceeded"
+
+
 # ---- conflict: someone else moved it first ------------------------------------------------------
 
 

@@ -1,0 +1,138 @@
+"""Who may do what: tenants, their API keys, the storage they were granted, and the rules over them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from jobs.model import Value
+
+TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+KEY_PREFIX = "nm_"
+SHOWN_CHARS = 10
+"""So many characters of a key, `nm_` included, are kept to recognise it by; they open nothing."""
+
+
+class Role(StrEnum):
+    """What a key's holder is. An operator runs the platform; the others see their own tenant only."""
+
+    MEMBER = "member"
+    ADMIN = "admin"
+    OPERATOR = "operator"
+
+
+class Scope(StrEnum):
+    """What a key may be used for."""
+
+    FILES_READ = "files.read"
+    FILES_WRITE = "files.write"
+    JOBS_READ = "jobs.read"
+    JOBS_WRITE = "jobs.write"
+    INFERENCE = "inference"
+    USAGE_READ = "usage.read"
+    KEYS = "keys"
+
+
+MEMBER_SCOPES = frozenset(Scope) - {Scope.KEYS}
+"""What a key has unless it is made with less; `keys` needs the role of an admin or operator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant(Value):
+    """Who pays. enqueued_tokens_limit: tokens of all batch jobs that wait or run, at most; None for no limit.
+
+    disabled_at: its keys open nothing since then, or None.
+    """
+
+    name: str
+    title: str = ""
+    enqueued_tokens_limit: int | None = None
+    created_at: float = 0.0
+    disabled_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey(Value):
+    """A key's record; the key itself is shown once and never stored.
+
+    digest: sha256 of the whole key, hex: keys have 160 random bits, so no slow hash is needed. shown: its beginning.
+    project: postings of what it submits carry it. expires_at, revoked_at: it opens nothing from then on.
+    replaces: the key that a rotation made this one for.
+    """
+
+    id: str
+    tenant: str
+    digest: str
+    shown: str
+    name: str = ""
+    project: str = ""
+    role: Role = Role.MEMBER
+    scopes: frozenset[Scope] = MEMBER_SCOPES
+    created_at: float = 0.0
+    expires_at: float | None = None
+    revoked_at: float | None = None
+    replaces: str | None = None
+
+    def opens(self, now: float) -> bool:
+        """Whether it is good at this time."""
+        ends = [at for at in (self.expires_at, self.revoked_at) if at is not None]
+        return now < min(ends, default=float("inf"))
+
+    def may(self, scope: Scope) -> bool:
+        """Whether it may be used for this."""
+        return scope in self.scopes and (scope is not Scope.KEYS or self.role is not Role.MEMBER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant(Value):
+    """An operator's word that a tenant may read, and perhaps write, everything below a storage prefix.
+
+    prefix: a URI that ends in "/".
+    """
+
+    tenant: str
+    prefix: str
+    write: bool = False
+    created_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alias(Value):
+    """Another name of a served model, for one tenant or (tenant "") for all."""
+
+    alias: str
+    model: str
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEvent(Value):
+    """Something that was done to keys, roles, grants or prices, or read by an operator. id: in order of writing.
+
+    actor: a key's id, or "cli:USER". subject: what it was done to. detail: what changed, never a secret.
+    """
+
+    action: str
+    actor: str
+    tenant: str
+    subject: str
+    detail: str = ""
+    at: float = 0.0
+    id: int = 0
+
+
+def digest_of(key: str) -> str:
+    """What is stored of a key."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def covered(uri: str, grants: Iterable[Grant], *, write: bool = False) -> bool:
+    """Whether a grant opens the URI. A path that climbs (`..`) is covered by none."""
+    parts = uri.partition("://")[2].split("/")
+    if ".." in parts or "." in parts or any("%2e" in part.lower() or "%2f" in part.lower() for part in parts):
+        return False
+    found = [grant for grant in grants if uri.startswith(grant.prefix) and grant.prefix.endswith("/")]
+    return any(grant.write or not write for grant in found)
