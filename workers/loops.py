@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
 
+from jobs.errors import Unavailable
+
 log = structlog.get_logger()
+
+_AWAY_S = 1.0
 
 
 @dataclass(slots=True)
@@ -70,3 +75,16 @@ class Loop:
         except BaseException as error:  # the loop edge: whatever ended it is shown by the main thread
             log.error("loop_ended", loop=self._thread.name, error=repr(error), exc_info=error)
             self._alarm.ring(error)
+
+
+def steady(step: Callable[[], object]) -> Callable[[], None]:
+    """A step that waits for a backend that is away instead of failing."""
+
+    def guarded() -> None:
+        try:
+            step()
+        except Unavailable as error:
+            log.warning("backend_away", reason=error.sentence)
+            time.sleep(_AWAY_S)
+
+    return guarded

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,8 +14,7 @@ from ray.exceptions import RayError
 from ray.util import list_named_actors
 
 from infra.settings import Settings
-from jobs.errors import Unavailable
-from workers.loops import Alarm
+from workers.loops import Alarm, steady
 from workers.reports import Report, decode
 
 log = structlog.get_logger()
@@ -27,7 +25,6 @@ FLEET, SCHEDULER, DISPATCHER, WORKER = "fleet", "scheduler", "dispatcher.", "wor
 TICK_S = 0.1
 LOOK_S = 0.2
 ROLL_CALL_S = 1.0
-AWAY_S = 1.0
 FAULT_EXIT = 70
 CALLS = 16
 """Calls that an actor answers at a time: none of them takes long."""
@@ -45,19 +42,6 @@ class Fatal(Alarm):
         log.critical("process_ends", error=repr(error), exc_info=error)
         sys.stderr.flush()
         os._exit(FAULT_EXIT)
-
-
-def steady(step: Callable[[], object]) -> Callable[[], None]:
-    """A step that waits for a backend that is away instead of failing."""
-
-    def guarded() -> None:
-        try:
-            step()
-        except Unavailable as error:
-            log.warning("backend_away", reason=error.sentence)
-            time.sleep(AWAY_S)
-
-    return guarded
 
 
 def in_background(name: str, work: Callable[[], None]) -> None:
@@ -116,11 +100,6 @@ class Roster:
             except RayError:
                 self._handles.pop(asked[ref], None)
         return found
-
-
-def group_of(settings: Settings, pool: str) -> str:
-    """The consumer group of a pool's dispatchers."""
-    return f"{settings.topic_prefix}.{pool}"
 
 
 def actor_class(kind: type) -> Any:

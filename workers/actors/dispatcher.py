@@ -18,16 +18,14 @@ from workers.actors.common import (
     ROLL_CALL_S,
     Fatal,
     Roster,
-    group_of,
     in_background,
-    steady,
     workers_of,
 )
 from workers.crews import Crowd
-from workers.dispatcher import Dispatcher, DispatchPolicy, topics_of
-from workers.loops import Loop
+from workers.loops import Loop, steady
 from workers.reaper import end_lease
 from workers.reports import Phase
+from workers.wiring import dispatcher_of_pool
 
 log = structlog.get_logger()
 
@@ -49,20 +47,7 @@ class DispatcherActor:
         return os.getpid()
 
     def _begin(self) -> None:
-        home, settings = self._home, self._home.settings
-        topics = topics_of(settings.topic_prefix, [self._pool])
-        dead = f"{settings.topic_prefix}.dead"
-        home.broker.ensure_topics([*topics, dead])
-        dispatcher = Dispatcher(
-            store=home.store,
-            broker=home.broker,
-            consumer=home.broker.consumer(group_of(settings, self._pool), list(topics)),
-            ids=home.ids,
-            clock=home.clock,
-            priorities=topics,
-            crew=self._crowd,
-            policy=DispatchPolicy(lease_s=settings.lease_s, dead_topic=dead),
-        )
+        dispatcher = dispatcher_of_pool(self._home, self._pool, self._crowd)
         alarm = Fatal()
         Loop("look", steady(self._look), alarm, every_s=LOOK_S).start()
         Loop("poll", steady(dispatcher.poll_step), alarm).start()

@@ -14,7 +14,6 @@ from ray.util import list_named_actors
 from infra.bootstrap import open_home
 from infra.settings.wire import from_json
 from jobs.pools import pool_named
-from jobs.scaling import ScalePolicy
 from workers.actors.common import (
     DISPATCHER,
     ROLL_CALL_S,
@@ -23,14 +22,14 @@ from workers.actors.common import (
     end_actor,
     in_background,
     lasting,
-    steady,
 )
 from workers.actors.dispatcher import DispatcherActor
 from workers.actors.ground import RayGround
 from workers.actors.scheduler import SchedulerActor
-from workers.fleet import Fleet, FleetPolicy, Standing
-from workers.loops import Loop
+from workers.fleet import Standing
+from workers.loops import Loop, steady
 from workers.reports import Phase, encode
+from workers.wiring import fleet_of
 
 log = structlog.get_logger()
 
@@ -42,19 +41,7 @@ class FleetActor:
         self._home = open_home(from_json(raw))
         self._raw = raw
         self._ground = RayGround(self._home.settings)
-        settings = self._home.settings
-        self._fleet = Fleet(
-            pools=settings.pools,
-            ground=self._ground,
-            store=self._home.store,
-            clock=self._home.clock,
-            ids=self._home.ids,
-            policy=FleetPolicy(
-                scale=ScalePolicy(idle_s=settings.pool_idle_s, backlog_s=settings.pool_backlog_s),
-                longest_backoff_s=settings.worker_backoff_s,
-                silent_s=2 * settings.lease_s,
-            ),
-        )
+        self._fleet = fleet_of(self._home, self._home.settings.pools, self._ground)
         self._lock = threading.Lock()
         in_background("begin", self._begin)
 

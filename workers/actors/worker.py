@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from types import FrameType
 
@@ -15,18 +14,10 @@ import structlog
 from infra.bootstrap import open_home
 from infra.settings.wire import from_json
 from infra.sql import codec
-from jobs.errors import EngineStartFailed
 from jobs.model import Job, Task
 from jobs.pools import Pool
-from jobs.ports.engine import EngineInfo
-from jobs.retry import Backoff
-from workers.actors.common import (
-    LOOK_S,
-)
-from workers.pool_worker import PoolWorker
 from workers.reports import Phase, Report, encode
-from workers.settler import Settler
-from workers.worker import Worker, WorkerPolicy
+from workers.wiring import worker_of_pool
 
 log = structlog.get_logger()
 
@@ -39,17 +30,7 @@ class WorkerActor:
         self._pool = codec.decode(Pool, pool)
         owner = home.locks.owner(name)
         self._alive = home.locks.hold(owner)
-        self._engine = home.engine(home.registry.resolve(self._pool.model), self._pool.engine_args, f"engine-{name}")
-        self._core = PoolWorker(
-            place=_place(name, self._pool.name, owner),
-            store=home.store,
-            start_engine=self._start_engine,
-            make=self._make,
-            stop_engine=self._engine.stop,
-            model=self._pool.model,
-            beat_s=home.settings.beat_s,
-            lease_s=home.settings.lease_s,
-        )
+        self._core = worker_of_pool(home, self._pool, _place(name, self._pool.name, owner))
         threading.Thread(target=self._core.live, name="life", daemon=True).start()
         _on_sigterm(self._leave)
 
@@ -67,37 +48,6 @@ class WorkerActor:
         self._core.drain("sigterm")
         self._core.wait(2 * self._home.settings.drain_grace_s + 5)
         os._exit(0)
-
-    def _start_engine(self, give_up: Callable[[], bool]) -> EngineInfo | None:
-        again, attempt = Backoff(attempts=5), 0
-        while not give_up():
-            try:
-                if (info := self._engine.ready(LOOK_S)) is not None:
-                    return info
-            except EngineStartFailed as error:
-                attempt += 1
-                wait_s = again.wait_s(attempt)
-                if wait_s is None:
-                    raise
-                log.error("engine_start_failed", reason=error.sentence, again_in_s=wait_s)
-                time.sleep(wait_s)
-        return None
-
-    def _make(self, info: EngineInfo) -> Worker:
-        home, settings = self._home, self._home.settings
-        return Worker(
-            engine=self._engine,
-            info=info,
-            source=home.rows,
-            settler=Settler(store=home.store, sink=home.sink, clock=home.clock),
-            clock=home.clock,
-            policy=WorkerPolicy(
-                open_s=settings.task_open_s,
-                drain_grace_s=settings.drain_grace_s,
-                lower_share=settings.pool_lower_share,
-            ),
-            on_fault=self._core.give_up,
-        )
 
 
 def _place(name: str, pool: str, owner: str) -> Report:

@@ -1,0 +1,162 @@
+"""Composition root of what a pool is made of: scheduler, dispatcher, worker, fleet, over the adapters of a home.
+
+The actors of a cluster and `nightmill up` in one process are built from the same parts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import structlog
+
+from infra.bootstrap import Home
+from infra.engines.process import EngineProcess
+from infra.settings import Settings
+from jobs.ending import PauseRule
+from jobs.errors import EngineStartFailed
+from jobs.picking import PickPolicy
+from jobs.pools import Pool
+from jobs.ports.engine import EngineInfo
+from jobs.ports.store import Leader
+from jobs.release import ReleasePolicy
+from jobs.retry import Backoff
+from jobs.scaling import ScalePolicy
+from workers.dispatcher import Crew, Dispatcher, DispatchPolicy, topics_of
+from workers.fleet import Fleet, FleetPolicy, Ground
+from workers.main import finaliser_of
+from workers.pool_scheduler import PoolScheduler
+from workers.pool_worker import PoolWorker
+from workers.reaper import Reaper
+from workers.reports import Report
+from workers.scheduler import SchedulePolicy
+from workers.settler import Settler
+from workers.worker import Worker, WorkerPolicy
+
+log = structlog.get_logger()
+
+_LOOK_S = 0.2
+_ENGINE_STARTS = 5
+
+
+def group_of(settings: Settings, pool: str) -> str:
+    """The consumer group of a pool's dispatchers."""
+    return f"{settings.topic_prefix}.{pool}"
+
+
+def dead_topic(settings: Settings) -> str:
+    """Where messages go that nobody can read."""
+    return f"{settings.topic_prefix}.dead"
+
+
+def scheduler_of_pool(home: Home, pool: Pool, leader: Leader, threads: ThreadPoolExecutor) -> PoolScheduler:
+    """The scheduler of a declared pool, under a leadership that was taken for it."""
+    settings = home.settings
+    release = ReleasePolicy()
+    return PoolScheduler(
+        store=home.store,
+        broker=home.broker,
+        reaper=Reaper(
+            store=home.store,
+            broker=home.broker,
+            clock=home.clock,
+            group=group_of(settings, pool.name),
+            alive=home.locks.is_alive,
+            lease_s=settings.lease_s,
+        ),
+        finaliser=finaliser_of(home),
+        clock=home.clock,
+        ids=home.ids,
+        leader=leader,
+        pool=pool.name,
+        policy=SchedulePolicy(prefix=settings.topic_prefix, release=release),
+        planner=home.planner,
+        picking=PickPolicy(lower_share=settings.pool_lower_share, release=release),
+        pause=PauseRule(least_rows=settings.pause_min_rows),
+        threads=threads,
+    )
+
+
+def dispatcher_of_pool(home: Home, pool: str, crew: Crew) -> Dispatcher:
+    """A dispatcher of a declared pool; its topics are made where they are missing."""
+    settings = home.settings
+    topics = topics_of(settings.topic_prefix, [pool])
+    dead = dead_topic(settings)
+    home.broker.ensure_topics([*topics, dead])
+    return Dispatcher(
+        store=home.store,
+        broker=home.broker,
+        consumer=home.broker.consumer(group_of(settings, pool), list(topics)),
+        ids=home.ids,
+        clock=home.clock,
+        priorities=topics,
+        crew=crew,
+        policy=DispatchPolicy(lease_s=settings.lease_s, dead_topic=dead),
+    )
+
+
+def worker_of_pool(home: Home, pool: Pool, place: Report) -> PoolWorker:
+    """A worker of a declared pool, its engine not yet started. place: what is known of it so far."""
+    settings = home.settings
+    engine = home.engine(home.registry.resolve(pool.model), pool.engine_args, f"engine-{place.name}")
+
+    def make(info: EngineInfo) -> Worker:
+        return Worker(
+            engine=engine,
+            info=info,
+            source=home.rows,
+            settler=Settler(store=home.store, sink=home.sink, clock=home.clock),
+            clock=home.clock,
+            policy=WorkerPolicy(
+                open_s=settings.task_open_s,
+                drain_grace_s=settings.drain_grace_s,
+                lower_share=settings.pool_lower_share,
+            ),
+            on_fault=core.give_up,
+        )
+
+    core = PoolWorker(
+        place=place,
+        store=home.store,
+        start_engine=lambda give_up: _start_engine(engine, give_up),
+        make=make,
+        stop_engine=engine.stop,
+        model=pool.model,
+        beat_s=settings.beat_s,
+        lease_s=settings.lease_s,
+    )
+    return core
+
+
+def _start_engine(engine: EngineProcess, give_up: Callable[[], bool]) -> EngineInfo | None:
+    again, attempt = Backoff(attempts=_ENGINE_STARTS), 0
+    while not give_up():
+        try:
+            if (info := engine.ready(_LOOK_S)) is not None:
+                return info
+        except EngineStartFailed as error:
+            attempt += 1
+            wait_s = again.wait_s(attempt)
+            if wait_s is None:
+                raise
+            log.error("engine_start_failed", reason=error.sentence, again_in_s=wait_s)
+            time.sleep(wait_s)
+    return None
+
+
+def fleet_of(home: Home, pools: Sequence[Pool], ground: Ground) -> Fleet:
+    """Keeps the pools at the workers they should have."""
+    settings = home.settings
+    return Fleet(
+        pools=pools,
+        ground=ground,
+        store=home.store,
+        clock=home.clock,
+        ids=home.ids,
+        policy=FleetPolicy(
+            scale=ScalePolicy(idle_s=settings.pool_idle_s, backlog_s=settings.pool_backlog_s),
+            longest_backoff_s=settings.worker_backoff_s,
+            silent_s=2 * settings.lease_s,
+        ),
+    )
