@@ -4,7 +4,15 @@ VENV ?= .venv
 # cpu: vLLM on this machine. fake: made-up answers, where vLLM has no build.
 ENGINE ?= cpu
 CHAOS_RUNS ?= 200
-# Which benchmarks (against_vllm, commits, million; all if empty), and how many rounds of the first two.
+# Seeds of `make chaos-cluster`, small and large ones; SEED=17: only that one, again.
+CHAOS_SEEDS ?= 50
+CHAOS_LARGE ?= 3
+CHAOS_ROWS ?= 20000
+SEED ?=
+# Settings of the cluster on this machine: which services there are and on which ports.
+CLUSTER ?= infra/deploy/local.toml
+# Which benchmarks (those of `make bench`: against_vllm, commits, embeddings, million; of `make bench-cluster`: cluster,
+# urgent, cluster_vllm; all of them if empty), and how many rounds.
 BENCH ?=
 ROUNDS ?= 5
 
@@ -12,7 +20,7 @@ BIN := $(VENV)/bin
 INSTALL = @$(PYTHON) infra/deploy/install.py --venv $(VENV) --engine $(ENGINE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo lint check test cluster cluster-down chaos bench docs lock clean
+.PHONY: help setup setup-dev demo lint check test cluster cluster-down chaos chaos-cluster bench bench-cluster docs lock clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -42,17 +50,26 @@ test: lint ## check, then every test
 	$(BIN)/pytest || { echo; echo "== once more, only what failed =="; \
 		$(BIN)/pytest --last-failed --last-failed-no-failures none; }
 
-cluster: setup-dev ## Kafka, PostgreSQL, an S3 server and Ray on this machine, for `nightmill up --cluster`
-	$(BIN)/python -m infra.deploy.cluster up
+cluster: setup-dev ## Kafka, PostgreSQL, an S3 server and Ray on this machine (CLUSTER=FILE: other ports)
+	@$(BIN)/python examples/make_cars.py > /dev/null
+	@$(BIN)/python -m infra.deploy.cluster up --config $(CLUSTER)
+	@$(BIN)/nightmill --config $(CLUSTER) models prepare smollm2 || echo "Without it there is the model fake."
 
 cluster-down: ## end them
-	$(BIN)/python -m infra.deploy.cluster down
+	@$(BIN)/python -m infra.deploy.cluster down --config $(CLUSTER)
 
 chaos: setup-dev ## kill -9 at every durable step, CHAOS_RUNS times; the protocol's model with two faults
 	CHAOS_RUNS=$(CHAOS_RUNS) NIGHTMILL_MODEL_FAULTS=2 $(BIN)/pytest tests/property/test_protocol_model.py tests/chaos --timeout 3600
 
+chaos-cluster: setup-dev ## a cluster of real services under seeded faults, CHAOS_SEEDS times (SEED=17: that one again)
+	REQUIRE_SERVICES=1 CHAOS_SEED=$(SEED) CHAOS_SEEDS=$(CHAOS_SEEDS) CHAOS_LARGE=$(CHAOS_LARGE) CHAOS_ROWS=$(CHAOS_ROWS) \
+		$(BIN)/pytest tests/chaos_cluster -s $(if $(SEED),-k whatever_dies)
+
 bench: setup-dev ## rows per second beside raw vLLM, and of a million rows (BENCH=million: only those)
 	ROUNDS=$(ROUNDS) $(BIN)/python -m tests.benchmarks $(BENCH)
+
+bench-cluster: setup-dev ## the cluster beside the embedded run, raw vLLM and Ray Data LLM; how long urgent rows wait
+	ROUNDS=$(ROUNDS) $(BIN)/python -m tests.benchmarks $(or $(BENCH),cluster urgent cluster_vllm)
 
 docs: setup-dev ## write the CLI reference and the settings page
 	$(BIN)/python -m api.cli.docs

@@ -6,31 +6,34 @@ Imports stand inside the methods: `nightmill status` must not wait for what only
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from infra import logs
 from infra.settings import Settings
+from infra.settings.secrets import secrets_of
 from jobs.model import Model
 from jobs.plan import PlanPolicy
+from jobs.pools import Pool
 from jobs.ports.clock import Clock, Ids
 from jobs.ports.intake import Tokenizer
 from jobs.ports.objects import Objects
 from jobs.ports.planning import Publisher, SegmentPlanner
 from jobs.ports.queue import Queue
 from jobs.ports.rows import PartSink, RowSource
-from jobs.ports.store import Store
 
 if TYPE_CHECKING:
     from infra.data.intake import DataIntake
     from infra.data.results import Results
     from infra.data.wiring import DataSide
-    from infra.engines.process import EngineProcess
+    from infra.engines.making import Making
     from infra.locks import OwnerLock
     from infra.models.registry import Registry
     from infra.queue.kafka_policy import KafkaPolicy
+    from infra.sql import SqlStore
+    from infra.web.outward import Outward
 
 MIB = 1 << 20
 
@@ -65,7 +68,7 @@ class Home:
     # ---- the truth, the queue, objects ----------------------------------------------------------
 
     @cached_property
-    def store(self) -> Store:
+    def store(self) -> SqlStore:
         """The database, migrated to this release's schema."""
         from infra.sql import PostgresPolicy, open_store
 
@@ -133,7 +136,9 @@ class Home:
             attempts=settings.s3_attempts,
             timeout_s=settings.s3_timeout_s,
         )
-        return open_objects(scratch=settings.scratch, s3=s3)
+        objects = open_objects(scratch=settings.scratch, s3=s3)
+        objects.openers = {**objects.openers, "db": lambda: self.store.objects(settings.scratch)}
+        return objects
 
     @property
     def own_objects(self) -> str:
@@ -168,25 +173,25 @@ class Home:
 
         return context_length(model)
 
-    def engine(self, model: Model, engine_args: Mapping[str, Any], log_name: str) -> EngineProcess:
-        """The engine of a model, not yet started. log_name: of its log file, without its ending."""
-        from infra.engines.process import EngineProcess
-        from infra.engines.spec import EngineSpec
+    @property
+    def making(self) -> Making:
+        """How engines are made."""
+        from infra.engines.making import Making
 
         settings = self.settings
-        return EngineProcess(
-            EngineSpec(
-                model=model.name,
-                kind=model.kind,
-                backend="fake" if model.engine == "fake" else "vllm",
-                path=model.path,
-                engine_args={**model.engine_args, **engine_args},
-                log_path=settings.logs / f"{log_name}.log",
-                cpu_kv_cache_gib=settings.kv_cache_gib,
-                hang_timeout_s=settings.hang_timeout_s,
-                start_timeout_s=settings.engine_start_timeout_s,
-            )
+        return Making(
+            logs=settings.logs,
+            cpu_kv_cache_gib=settings.kv_cache_gib,
+            hang_timeout_s=settings.hang_timeout_s,
+            start_timeout_s=settings.engine_start_timeout_s,
         )
+
+    @cached_property
+    def pools(self) -> tuple[Pool, ...]:
+        """The declared pools, or those that `nightmill up` made for the models at hand."""
+        from infra.standing import load_pools
+
+        return self.settings.pools or load_pools(self.settings.home)
 
     # ---- rows -----------------------------------------------------------------------------------
 
@@ -245,7 +250,9 @@ class Home:
     def intake(self) -> DataIntake:
         """Looks at a request's input before anything starts."""
         from infra.data.intake import DataIntake
-        from infra.models.registry import embedding_size
+        from infra.data.line_rules import ModelFacts
+        from infra.models.registry import embedding_size, embedding_sizes
+        from infra.models.tokenizer import shows_tools
 
         scratch = self.settings.scratch
         scratch.mkdir(parents=True, exist_ok=True)
@@ -254,7 +261,18 @@ class Home:
             self.data.reader,
             home=self.own_objects,
             scratch=scratch,
-            embedding_size=embedding_size,
+            facts=ModelFacts(embedding_size=embedding_size, sizes=embedding_sizes, shows_tools=shows_tools),
+        )
+
+    @cached_property
+    def outward(self) -> Outward:
+        """Calls to addresses that tenants named, and the seal of what signs them."""
+        from infra.web.outward import open_outward
+
+        settings = self.settings
+        hosts = settings.private_hosts
+        return open_outward(
+            key=settings.seal_key, home=settings.home, timeout_s=settings.webhook_timeout_s, private_hosts=hosts
         )
 
     def close(self) -> None:
@@ -270,5 +288,5 @@ class Home:
 
 def open_home(settings: Settings) -> Home:
     """Set up the log and open the data directory (lazily)."""
-    logs.set_up(settings.log_file, settings.log_level)
+    logs.set_up(settings.log_file, settings.log_level, secrets=secrets_of(settings, os.environ))
     return Home(settings)

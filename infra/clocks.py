@@ -59,10 +59,13 @@ class ManualClock:
 
 
 class SystemIds:
-    """Job ids are UUIDv7, so they sort by time; tokens are 128 random bits."""
+    """Ids are UUIDv7, so they sort by time; tokens are 128 random bits."""
 
     def job_id(self) -> str:
-        return f"job-{crockford(uuid_utils.uuid7().int)}"
+        return self.new("job-")
+
+    def new(self, prefix: str) -> str:
+        return f"{prefix}{crockford(uuid_utils.uuid7().int)}"
 
     def token(self) -> str:
         return secrets.token_hex(_TOKEN_BITS // 8)
@@ -76,8 +79,11 @@ class SeededIds:
         self._jobs = 0
 
     def job_id(self) -> str:
+        return self.new("job-")
+
+    def new(self, prefix: str) -> str:
         self._jobs += 1
-        return f"job-{crockford((self._jobs << 80) | self._random.getrandbits(80))}"
+        return f"{prefix}{crockford((self._jobs << 80) | self._random.getrandbits(80))}"
 
     def token(self) -> str:
         return f"{self._random.getrandbits(_TOKEN_BITS):032x}"
@@ -86,3 +92,11 @@ class SeededIds:
 def crockford(number: int) -> str:
     """A 128-bit number as 26 characters; the order of the texts is that of the numbers."""
     return "".join(CROCKFORD[(number >> shift) & 31] for shift in range(5 * (_ID_CHARS - 1), -1, -5))
+
+
+def time_of(name: str) -> float:
+    """Seconds since the epoch at which an id was made: the first 48 bits of its UUIDv7, in milliseconds."""
+    number = 0
+    for char in name[-_ID_CHARS:]:
+        number = number << 5 | CROCKFORD.index(char)
+    return (number >> 80) / 1000

@@ -235,7 +235,8 @@ def _queue(settings: Settings) -> Iterator[Check]:
     broker = Home(settings).broker
     try:
         pools = [f"{settings.topic_prefix}.{pool.name}.{priority}" for pool in settings.pools for priority in Priority]
-        differ = broker.disagreements([*pools, f"{settings.topic_prefix}.dead"])
+        doors = [f"{settings.topic_prefix}.submit.{tenant}" for tenant in settings.ingress_tenants]
+        differ = broker.disagreements([*pools, *doors, f"{settings.topic_prefix}.dead"])
     finally:
         broker.close()
     mend = "change the topics with Kafka's own tools, or the settings kafka_…"

@@ -1,7 +1,7 @@
 """Logs: a constant event name with data, as JSON lines in a file; on stderr only what a person must see.
 
 The file may be written by several processes at once: each line is one append. `bind` puts ids on every later event of
-the thread, `unbind` takes them off.
+the thread, `unbind` takes them off. A secret of the settings is in no line, whoever put it there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +25,20 @@ from jobs.errors import BadSetting, StorageFull
 MAX_BYTES = 64 << 20
 """A longer log file is set aside at the next start, over the one set aside before."""
 
+HIDDEN = "[hidden]"
 Show = Callable[[str], None]
 
 bind = structlog.contextvars.bind_contextvars
 unbind = structlog.contextvars.unbind_contextvars
 
 
-def set_up(file: Path, level: str = "info", show: Show | None = None) -> None:
+def set_up(file: Path, level: str = "info", show: Show | None = None, secrets: Sequence[str] = ()) -> None:
     """Send events of `level` and above to the file, and warnings and errors to `show` (default: stderr).
 
-    A live view passes its own `show`, so that a warning does not break it. Raises BadSetting where the file cannot be
-    written, StorageFull.
+    A live view passes its own `show`, so that a warning does not break it. secrets: texts that are in no line, whatever
+    an event holds. Raises BadSetting where the file cannot be written, StorageFull.
     """
-    lines = _Lines(file)
+    lines, hide = _Lines(file), _hiding(secrets)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -45,8 +46,8 @@ def set_up(file: Path, level: str = "info", show: Show | None = None) -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
             structlog.processors.format_exc_info,
-            _Showing(show or _to_stderr),
-            _as_json,
+            _Showing(show or _to_stderr, hide),
+            lambda _, __, event: hide(_as_json(event)),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
         logger_factory=lambda *_: lines,
@@ -77,7 +78,23 @@ class _Lines:
     debug = info = warning = error = critical = exception = fatal = log = msg
 
 
-def _as_json(_: WrappedLogger, __: str, event: EventDict) -> str:
+def _hiding(secrets: Sequence[str]) -> Callable[[str], str]:
+    """Replaces every secret, also as it is written inside a JSON text."""
+    forms = [form for secret in secrets for form in {secret, _in_json(secret)}]
+
+    def hide(line: str) -> str:
+        for form in forms:
+            line = line.replace(form, HIDDEN)
+        return line
+
+    return hide
+
+
+def _in_json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _as_json(event: EventDict) -> str:
     first = {key: event.pop(key) for key in ("timestamp", "level", "event") if key in event}
     return json.dumps({**first, **event}, default=str, ensure_ascii=False)
 
@@ -85,13 +102,14 @@ def _as_json(_: WrappedLogger, __: str, event: EventDict) -> str:
 class _Showing:
     """Shows warnings and errors to a person, without their traceback: that is in the file."""
 
-    def __init__(self, show: Show) -> None:
+    def __init__(self, show: Show, hide: Callable[[str], str]) -> None:
         self._show = show
+        self._hide = hide
 
     def __call__(self, _: WrappedLogger, method: str, event: EventDict) -> EventDict:
         silent = event.pop("silent", False)  # for what is shown to the person in another way
         if not silent and method in {"warning", "error", "critical", "exception"}:
-            self._show(line(event))
+            self._show(self._hide(line(event)))
         return event
 
 

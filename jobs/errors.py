@@ -125,6 +125,12 @@ class OutputTaken(Refused):
     code = "output_taken"
 
 
+class StorageRefused(Refused):
+    """{uri} may not be named by an ingress: the setting {setting} allows {prefixes}."""
+
+    code = "storage_refused"
+
+
 class WrongState(Refused):
     """Job {job} is {state}; {action} needs a job that is {needed}."""
 
@@ -143,6 +149,12 @@ class NotAllowed(Refused):
     code = "not_allowed"
 
 
+class NoGrant(NotAllowed):
+    """Tenant {tenant} was not granted to {verb} {uri}. An operator can: nightmill grants add {tenant} PREFIX."""
+
+    code = "no_grant"
+
+
 class QuotaExceeded(Refused):
     """Tenant {tenant} may have {limit} tokens enqueued and has {enqueued}; this asks for {asked} more. Try later."""
 
@@ -156,6 +168,20 @@ class JobOwned(Conflict):
     """Job {job} is being run by process {pid}. Wait for it, or stop that process."""
 
     code = "job_owned"
+
+
+class KeyReused(Conflict):
+    """Idempotency key {key} made job {job}, which was asked for with another {fields}. Take another key, or ask for the
+    same again.
+    """
+
+    code = "idempotency_key_reused"
+
+
+class BatchEnded(Conflict):
+    """Batch {batch} is {state} already; only one that is not at its end can be cancelled."""
+
+    code = "batch_ended"
 
 
 class Deposed(Conflict):

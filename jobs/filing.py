@@ -12,6 +12,9 @@ from jobs.model import Job, JobState, Value
 
 ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
 _WINDOW = re.compile(r"(\d{1,6})(m|h|d)")
+_BYTES_A_TOKEN = 4
+BATCH_KEY = "batch:"
+"""With a batch's id behind it: the idempotency key of its job."""
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400}
 
 
@@ -77,7 +80,8 @@ class Batch(Value):
 
     job: set once its input was found good. times: status → seconds since the epoch. enqueued_tokens: what it holds of
     its tenant's quota, 0 once returned. asked_model: the model as the lines name it, an alias perhaps.
-    order: "none" or "input". cancel_asked: cancelled while it was validating.
+    order: "none" or "input". cancel_asked: cancelled while it was validating. webhook: of the one that is told of its
+    end beside the tenant's own, "" for none.
     """
 
     id: str
@@ -99,6 +103,7 @@ class Batch(Value):
     times: Mapping[str, float] = field(default_factory=dict)
     enqueued_tokens: int = 0
     cancel_asked: bool = False
+    webhook: str = ""
     created_at: float = 0.0
     expires_at: float | None = None
     version: int = 0
@@ -124,6 +129,16 @@ _AT_END = {
     JobState.CANCELLED: BatchStatus.CANCELLED,
     JobState.EXPIRED: BatchStatus.EXPIRED,
 }
+
+
+def tokens_of(size: int) -> int:
+    """What a file of so many bytes counts against a tenant's quota: a token is about four bytes, its JSON included."""
+    return -(-size // _BYTES_A_TOKEN)
+
+
+def result_file_id(batch_id: str, which: str) -> str:
+    """Of the file of a batch's "output" or "error" lines: whoever writes it after a crash writes the same one."""
+    return f"file-{batch_id.removeprefix('batch_')}-{which}"
 
 
 def status_of(batch: Batch, job: Job | None) -> BatchStatus:

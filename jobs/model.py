@@ -112,7 +112,7 @@ class Task(Value):
     est_input_tokens, est_output_tokens: the planner's estimate for the whole task.
     suspect: its rows were in an engine that died; it runs alone until it is done or halved.
     alone_deaths: how often the engine died while this task was alone in it.
-    lease_until: database clock, seconds since the epoch.
+    lease_until: database clock, seconds since the epoch; so is released_at, which only a task handed to a worker has.
     """
 
     id: str
@@ -135,6 +135,12 @@ class Task(Value):
     alone_deaths: int = 0
     void_reason: VoidReason | None = None
     parent: str | None = None
+    released_at: float | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Its size for whoever shares out work, estimated; never less than a token a row."""
+        return max(self.rows, self.est_input_tokens + self.est_output_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +252,9 @@ class JobSpec(Value):
     output schema file, not here. sample: rows of the seeded sample that runs first, 0 for none.
     pause_on: share of error and truncated rows that pauses the job, None for never. select: URI of a file of row
     numbers that this job is limited to (a retry), or None. deadline_s: seconds from creation, or None.
+    asked_model: the alias that was asked for and that answers echo; "" where it was the model's own name.
+    endpoint: OpenAI's, that the lines of a JSONL input name; "" for other inputs.
+    webhook: id of the one that is told of its end beside the tenant's own, "" for none.
     """
 
     model: str
@@ -271,6 +280,9 @@ class JobSpec(Value):
     pause_on: float | None = 0.2
     select: str | None = None
     deadline_s: float | None = None
+    asked_model: str = ""
+    endpoint: str = ""
+    webhook: str = ""
 
     @property
     def copies(self) -> int:
@@ -286,7 +298,7 @@ class Job(Value):
     """A job's record. total_rows: rows the job must account for; next_segment: how far it is planned.
 
     usage: folded totals (they trail the commits by a fraction of a second). version: changes with every change of
-    state. sampled: the sample is planned, or there is none.
+    state. request: digest by field of what was asked for (`jobs.request`), empty where there is none.
     """
 
     id: str
@@ -306,6 +318,7 @@ class Job(Value):
     planned: bool = False
     parent: str | None = None
     idempotency_key: str | None = None
+    request: Mapping[str, str] = field(default_factory=dict)
     created_at: float = 0.0
     finished_at: float | None = None
     deadline_at: float | None = None

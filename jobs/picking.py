@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 from jobs.model import Job, Value
 from jobs.release import ReleasePolicy
 
+JOBS_OF_A_RANK = 512
+"""So many jobs of each priority are looked after at a time, the earliest due first: a tick must not grow with them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PickPolicy(Value):

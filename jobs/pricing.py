@@ -74,3 +74,9 @@ def show_micro(micro: int) -> str:
     """A price a million tokens, as typed: "0.15"."""
     text = f"{Decimal(micro) / MICRO:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def show_price(price: Price) -> str:
+    """A price a million tokens, as typed, with its currency: "0.15/0.075/0.6 USD"."""
+    figures = (price.input_micro, price.cached_micro, price.output_micro)
+    return f"{'/'.join(show_micro(n) for n in figures)} {price.currency}"

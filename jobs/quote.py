@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jobs.model import Price, Usage, Value
+from jobs.ports.engine import Prompt
 from jobs.ports.intake import SampledPrompts, Tokenizer
-from jobs.ports.rows import Prompt
 from jobs.pricing import amounts
 
 

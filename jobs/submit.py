@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from jobs.errors import BadInput, NoPrice
+from jobs.errors import BadInput, KeyReused, NoPrice
 from jobs.model import Job, JobState, Model, Price
-from jobs.pools import PRIVATE, is_private
+from jobs.pools import PRIVATE, Pool, is_private, pool_named, resolve_pool
 from jobs.ports.clock import Ids
 from jobs.ports.intake import Examined, Intake, Models, SubmitRequest
 from jobs.ports.store import Store
+from jobs.request import differences, digest
+from jobs.tenancy import TENANT
 
-_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+SchemaCheck = Callable[[Pool, str], None]
+"""Asks an engine of the pool, if there is one now, whether it can follow an output schema. Raises BadSchema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,27 +28,49 @@ class Checked:
     examined: Examined
 
 
-def check(request: SubmitRequest, *, intake: Intake, models: Models, store: Store) -> Checked:
-    """Resolve the model, its price and the input. Raises Refused."""
+def made_before(request: SubmitRequest, store: Store) -> Job | None:
+    """The job that the request's idempotency key made, however its input may look by now.
+
+    Raises KeyReused where that one was asked for otherwise.
+    """
+    if request.idempotency_key is None:
+        return None
+    job = store.job_of_key(request.tenant, request.idempotency_key)
+    if job is not None:
+        _check_same(request, job)
+    return job
+
+
+def check(request: SubmitRequest, *, intake: Intake, models: Models, store: Store, pool: Pool | None = None) -> Checked:
+    """Resolve the model, its price and the input. Raises Refused.
+
+    pool: whose engines will run it, with their arguments; None for an engine of its own.
+    """
     _check_tenant(request.tenant)
     model = models.resolve(request.model)
     price = store.price(model.name)
     if price is None:
         raise NoPrice(model=model.name)
-    return Checked(request=request, model=model, price=price, examined=intake.examine(request, model))
+    run = request if pool is None else request.evolve(engine_args=pool.engine_args)
+    return Checked(request=request, model=model, price=price, examined=intake.examine(run, model))
 
 
 def _check_tenant(name: str) -> None:
-    if not _TENANT.fullmatch(name):
+    if not is_tenant(name):
         raise BadInput(
             source="--tenant", reason=f"{name!r} is no tenant's name: up to 63 of a-z, A-Z, 0-9, '.', '_', '-'"
         )
 
 
+def is_tenant(name: str) -> bool:
+    """Whether it can be a tenant's name: it becomes part of accounts, folders and topics."""
+    return bool(TENANT.fullmatch(name))
+
+
 def submit(checked: Checked, *, intake: Intake, store: Store, ids: Ids, pool: str | None = None) -> Job:
     """Write the job. With an idempotency key used before, the job made then comes back instead.
 
-    pool: a declared one; None makes one for this job alone.
+    pool: a declared one; None makes one for this job alone. Raises KeyReused, as `made_before`.
     """
     request, spec = checked.request, checked.examined.spec
     job_id = ids.job_id()
@@ -63,11 +88,45 @@ def submit(checked: Checked, *, intake: Intake, store: Store, ids: Ids, pool: st
         state=JobState.RUNNING,
         total_rows=checked.examined.total_rows,
         idempotency_key=request.idempotency_key,
+        request=digest(request),
         created_at=now,
         deadline_at=now + spec.deadline_s if spec.deadline_s is not None else None,
     )
     intake.freeze(job, checked.examined)
-    return store.create_job(job, checked.examined.files)
+    made = store.create_job(job, checked.examined.files)
+    if made.id != job_id:
+        _check_same(request, made)
+    return made
+
+
+def _check_same(request: SubmitRequest, job: Job) -> None:
+    if names := differences(job.request, digest(request)):
+        raise KeyReused(key=request.idempotency_key, job=job.id, fields=", ".join(names))
+
+
+def submit_to_pool(
+    request: SubmitRequest,
+    *,
+    pools: Sequence[Pool],
+    intake: Intake,
+    models: Models,
+    store: Store,
+    ids: Ids,
+    can_follow: SchemaCheck | None = None,
+) -> Job:
+    """Check a request and write its job, for the pool that it names or that serves its model.
+
+    It may be repeated at any time after a death: the idempotency key makes it one job. Raises Refused, KeyReused.
+    """
+    if (made := made_before(request, store)) is not None:
+        return made
+    pool = resolve_pool(request.model, pools) if request.pool is None else pool_named(request.pool, pools)
+    if pool.model != request.model:
+        raise BadInput(source="--pool", reason=f"pool {pool.name} serves {pool.model}, not {request.model}")
+    checked = check(request, intake=intake, models=models, store=store, pool=pool)
+    if can_follow is not None and checked.examined.spec.schema is not None:
+        can_follow(pool, checked.examined.spec.schema)
+    return submit(checked, intake=intake, store=store, ids=ids, pool=pool.name)
 
 
 def pool_of(job_id: str) -> str:

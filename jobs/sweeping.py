@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from jobs.filing import StoredFile
 from jobs.model import Job, TaskState, Value
 
 
@@ -35,13 +36,17 @@ class Leftover(Value):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dead(Value):
-    """A file to be deleted. since: when it became useless; why: in a few words."""
+    """A file to be deleted. since: when it became useless; why: in a few words. job, file: whose it is, or "".
+
+    file: a stored file's id; its record goes after its bytes.
+    """
 
     uri: str
     size: int
     job: str
     since: float
     why: str
+    file: str = ""
 
 
 def dead(
@@ -74,3 +79,23 @@ def _since(file: Leftover, lease: LeaseEnd | None, ended_at: float | None) -> tu
         return ended_at, "its job is published"
     alive = lease.state is TaskState.LEASED and lease.token == file.token
     return None if alive else lease.since, "its lease is over, and it is not on the manifest"
+
+
+def dead_file(file: StoredFile, reading: frozenset[str]) -> Dead | None:
+    """A deleted or expired file, unless a job still reads it. reading: inputs of jobs that are not published yet.
+
+    `reading` must have been read *after* the file was found dead: no job can have begun to read it since.
+    """
+    ends = [(file.deleted_at, "deleted by its tenant"), (file.expires_at, "expired")]
+    told = [(at, why) for at, why in ends if at is not None]
+    if not told or file.uri in reading:
+        return None
+    since, why = min(told)
+    return Dead(uri=file.uri, size=file.size, job="", since=since, why=why, file=file.id)
+
+
+def orphan(upload: Leftover, *, chosen_at: float, now: float, older_than_s: float) -> Dead | None:
+    """Bytes of an upload without a record. chosen_at: when its id was; the upload may have taken long since."""
+    if now - chosen_at < older_than_s:
+        return None
+    return Dead(uri=upload.uri, size=upload.size, job="", since=chosen_at, why="its upload never ended")

@@ -8,10 +8,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from jobs.errors import BadInput
 from jobs.model import Value
 
 TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+MODEL_NAME = re.compile(r"[A-Za-z0-9._/:@-]{1,200}")
+"""What a model may be called, by itself and by others."""
+DEFAULT_TENANT = "default"
+ITSELF = "nightmill"
+"""The actor of what nobody asked for: the default tenant, the shipped models' example prices."""
 KEY_PREFIX = "nm_"
+SCHEMES = frozenset({"s3", "file"})
+"""Of storage that can be granted."""
+_WILD = re.compile(r"[*?\[]")
+_HIDING = re.compile(r"%2e|%2f|%5c|%00|[\\\x00-\x1f\x7f]", re.IGNORECASE)
 SHOWN_CHARS = 10
 """So many characters of a key, `nm_` included, are kept to recognise it by; they open nothing."""
 
@@ -130,9 +140,44 @@ def digest_of(key: str) -> str:
 
 
 def covered(uri: str, grants: Iterable[Grant], *, write: bool = False) -> bool:
-    """Whether a grant opens the URI. A path that climbs (`..`) is covered by none."""
-    parts = uri.partition("://")[2].split("/")
-    if ".." in parts or "." in parts or any("%2e" in part.lower() or "%2f" in part.lower() for part in parts):
+    """Whether a grant opens the URI, compared as text, case and all.
+
+    A URI that could mean another place than it says is covered by none: a path that climbs, has empty or hidden-encoded
+    segments, or characters that no honest name needs. A glob is covered where its part before the first wildcard is.
+    """
+    if _doubtful(uri):
         return False
-    found = [grant for grant in grants if uri.startswith(grant.prefix) and grant.prefix.endswith("/")]
+    found = [grant for grant in grants if uri.startswith(grant.prefix) and not _unfit(grant.prefix)]
     return any(grant.write or not write for grant in found)
+
+
+def grant_prefix(text: str) -> str:
+    """What an operator typed, as it is stored: an `s3://` or `file:///` URI that ends in "/". Raises BadInput."""
+    prefix = text if text.endswith("/") else f"{text}/"
+    if reason := _unfit(prefix):
+        raise BadInput(source=text, reason=f"it cannot be granted: {reason}")
+    return prefix
+
+
+def _unfit(prefix: str) -> str:
+    """What is wrong with a prefix, "" for nothing."""
+    scheme, _, path = prefix.partition("://")
+    if scheme not in SCHEMES:
+        return "write s3://BUCKET/FOLDER/ or file:///FOLDER/"
+    if not prefix.endswith("/") or not path.strip("/"):
+        return "it is a whole store, not a bucket or a folder of it"
+    if _doubtful(prefix):
+        return "it climbs, has an empty part, or a character that hides where it leads"
+    return "it has a wildcard" if _WILD.search(path) else ""
+
+
+def _doubtful(uri: str) -> bool:
+    scheme, found, path = uri.partition("://")
+    parts = path.split("/")
+    inner = parts[1:-1] if scheme == "file" else parts[:-1]  # file:///a: no host; a folder may end in "/"
+    return (
+        not found
+        or "" in inner
+        or (scheme == "file" and parts[0] != "")
+        or any(part in {".", ".."} or _HIDING.search(part) for part in parts)
+    )

@@ -14,7 +14,7 @@ from workers.worker import Worker
 log = structlog.get_logger()
 
 Room = Mapping[Priority, int]
-"""Rows that a worker still wants, by priority."""
+"""Tokens of work that a worker still wants, by priority."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Crowd:
     """`workers.dispatcher.Crew` of the workers of a pool, by what they last said of their room.
 
     hand: gives a task to its owner; False if he did not take it within a beat. give_back: returns the task without a
-    strike. A task takes its rows' room at once, so that one report is not used twice.
+    strike. A task takes its room at once, so that one report is not used twice.
     """
 
     hand: Callable[[Job, Task], bool]
@@ -65,9 +65,9 @@ class Crowd:
     def accept(self, job: Job, task: Task) -> None:
         with self._lock:
             room = self._rooms.get(str(task.owner), {})
-            room[task.priority] = room.get(task.priority, 0) - task.rows
+            room[task.priority] = room.get(task.priority, 0) - task.tokens
         if not self.hand(job, task):
-            log.warning("not_accepted", task=task.id, owner=task.owner)
+            log.warning("not_accepted", owner=task.owner)
             with self._lock:
                 self._rooms.pop(str(task.owner), None)
             self.give_back(task)

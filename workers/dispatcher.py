@@ -13,22 +13,24 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from jobs import moves
-from jobs.errors import Unavailable
-from jobs.model import Job, Message, Priority, Task, Value
+from jobs.errors import NotFound, Unavailable
+from jobs.model import Job, Message, Priority, Task, TaskState, Value
 from jobs.moves import Answer, Lease
 from jobs.ports.clock import Clock, Ids
-from jobs.ports.queue import Consumer, Outgoing, Queue, Record
+from jobs.ports.queue import Consumer, Queue, Record
 from jobs.ports.store import Store
 from workers import wire
+from workers.about import about
+from workers.letters import bury
 from workers.offsets import OffsetTracker
-from workers.sending import send
 
 log = structlog.get_logger()
 
-ORIGIN, REASON = "nightmill-origin", "nightmill-reason"
-"""Headers of a dead letter: the topic it lay in, and why it went no further."""
+UNREADABLE = "unreadable"
+"""Of a message that was dropped, and the code of its dead letter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,7 @@ class Dispatcher:
     priorities: dict[str, Priority]
     crew: Crew
     policy: DispatchPolicy
+    leased: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     _trackers: dict[tuple[str, int], OffsetTracker] = field(default_factory=dict)
     _to_lease: queue.SimpleQueue[Taken] = field(default_factory=queue.SimpleQueue)
@@ -128,7 +131,7 @@ class Dispatcher:
             message = wire.decode(record.value, self.priorities[record.place.topic])
         except wire.Unreadable as fault:
             log.error("message_unreadable", topic=record.place.topic, offset=record.place.offset, fault=str(fault))
-            self.dropped["unreadable"] += 1
+            self.dropped[UNREADABLE] += 1
             why = str(fault)
         self._to_lease.put(Taken(record=record, message=message, token=self.ids.token(), fault=why))
 
@@ -152,6 +155,10 @@ class Dispatcher:
         taken = self._next(wait_s)
         if taken is None:
             return False
+        with bound_contextvars(**({"task": taken.message.task} if taken.message is not None else {})):
+            return self._try(taken)
+
+    def _try(self, taken: Taken) -> bool:
         try:
             self._deal_with(taken)
         except Unavailable as error:
@@ -175,31 +182,47 @@ class Dispatcher:
 
     def _deal_with(self, taken: Taken) -> None:
         if taken.message is None:
-            self._bury(taken.record, taken.fault)
+            bury(self.broker, self.policy.dead_topic, taken.record, code=UNREADABLE, reason=taken.fault)
             return
         owner = self.crew.whom(taken.message.priority)
         if owner is None:
             raise _NoRoom
-        self._lease(taken.message, Lease(token=taken.token, owner=owner, lease_s=self.policy.lease_s))
+        grant = Lease(token=taken.token, owner=owner, lease_s=self.policy.lease_s)
+        self._lease(taken.message, grant, wire.released_of(taken.record.headers))
 
-    def _bury(self, record: Record, fault: str) -> None:
-        """To the dead letters, with its bytes."""
-        headers = (*record.headers, (ORIGIN, record.place.topic.encode()), (REASON, fault.encode()))
-        topic = self.policy.dead_topic
-        send(self.broker, [Outgoing(topic=topic, key=record.key, value=record.value, headers=headers)])
-
-    def _lease(self, message: Message, grant: Lease) -> None:
+    def _lease(self, message: Message, grant: Lease, released_at: float | None) -> None:
         answer = self.store.make([moves.lease(message, grant)])[0]
         if answer is Answer.LOST:
-            self.dropped["stale"] += 1
+            self._drop(message)
             return
         task = self.store.task(message.task)
         if task.token == grant.token:
-            self.crew.accept(self.store.job(task.job), task.evolve(priority=message.priority))
+            job = self.store.job(task.job)
+            self.leased += 1
+            with about(job, task):
+                self.crew.accept(job, task.evolve(priority=message.priority, released_at=released_at))
+
+    def _drop(self, message: Message) -> None:
+        """It was no news: counted by what did not match, as the task stands now."""
+        try:
+            task = self.store.task(message.task)
+        except NotFound:
+            self.dropped["unknown"] += 1
+        else:
+            self.dropped[mismatch(message, task)] += 1
 
 
 class _NoRoom(Exception):
     """Whoever had room is gone or full: the message waits here, as its partition does."""
+
+
+def mismatch(message: Message, task: Task) -> str:
+    """Why a message does not lease this task: the first of its guard's conditions that fails."""
+    if task.pool != message.pool:
+        return "pool"
+    if task.state is not TaskState.RELEASED:
+        return "state"
+    return "epoch" if task.epoch != message.epoch else "ticket"
 
 
 def topics_of(prefix: str, pools: Sequence[str]) -> dict[str, Priority]:

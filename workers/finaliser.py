@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -13,6 +14,7 @@ from jobs.model import Job, JobState, Outcome, Part, Task, TaskState, Usage, Voi
 from jobs.ports.planning import Final, Publisher
 from jobs.ports.rows import PartSink
 from jobs.ports.store import Store
+from workers.about import about
 
 log = structlog.get_logger()
 
@@ -26,14 +28,22 @@ _PAGE = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finaliser:
-    """Two finalisers publish identical bytes or lose the compare-and-set. Any process may finish what one left."""
+    """Two finalisers publish identical bytes or lose the compare-and-set. Any process may finish what one left.
+
+    voided: rows of void tasks that it wrote and counted, by outcome.
+    """
 
     store: Store
     sink: PartSink
     publisher: Publisher
+    voided: Counter[str] = field(default_factory=Counter)
 
     def finish(self, job: Job) -> Job:
         """Publish, then close the record, then `_SUCCESS`. The job must be planned with every task at its end."""
+        with about(job):
+            return self._finish(job)
+
+    def _finish(self, job: Job) -> Job:
         while self.store.fold().transactions:
             pass
         job = self.store.job(job.id)
@@ -43,8 +53,9 @@ class Finaliser:
         final = Final(state=state, reason=reason, usage=usage, amount_pico=job.amount_pico)
         manifest = self.publisher.publish(job, _both(self.store.parts(job.id), void_parts), final)
         if self.store.finalise(job.id, version=job.version, to=state, reason=reason, manifest=manifest, void=void):
+            self.voided.update(void.outcomes)
             self.seal(job)
-            log.info("job_final", job=job.id, state=state, rows=usage.rows)
+            log.info("job_final", state=state, rows=usage.rows)
         return self.store.job(job.id)
 
     def seal(self, job: Job) -> None:
@@ -58,10 +69,11 @@ class Finaliser:
         Every command does this: a folder that cannot be written to now must not keep the others from their work.
         """
         for job in self.store.unsealed():
-            try:
-                self.seal(job)
-            except (Refused, Unavailable) as error:
-                log.warning("not_sealed", job=job.id, reason=error.sentence)
+            with about(job):
+                try:
+                    self.seal(job)
+                except (Refused, Unavailable) as error:
+                    log.warning("not_sealed", reason=error.sentence)
 
     def _void_rows(self, job: Job) -> tuple[list[Part], Usage]:
         parts, usage = [], Usage()

@@ -6,6 +6,7 @@ on from what is there.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -13,6 +14,7 @@ from typing import Protocol
 import structlog
 
 from jobs.model import Job, JobState, Value
+from jobs.picking import JOBS_OF_A_RANK, PickPolicy
 from jobs.pools import Pool
 from jobs.ports.clock import Clock, Ids
 from jobs.ports.store import Store
@@ -61,7 +63,7 @@ class FleetPolicy(Value):
 class Standing:
     """What is known of one pool. heard_s: when each worker last answered, monotonic. to_roll: workers to be replaced.
 
-    removed: workers that were ended and are still to be seen for a moment.
+    removed: workers that were ended and are still to be seen for a moment. ends: workers that ended, by cause.
     """
 
     reports: dict[str, Report] = field(default_factory=dict)
@@ -71,6 +73,7 @@ class Standing:
     not_before_s: float = 0.0
     to_roll: list[str] = field(default_factory=list)
     removed: set[str] = field(default_factory=set)
+    ends: Counter[str] = field(default_factory=Counter)
     wanted: int = 0
 
 
@@ -142,6 +145,7 @@ class Fleet:
     def _died(self, standing: Standing, name: str) -> None:
         report = standing.reports[name]
         log.log(20 if report.leaving else 40, "worker_gone", worker=name, owner=report.owner, phase=report.phase)
+        standing.ends["drained" if report.leaving else "died"] += 1
         self._end(standing, name, "stopped" if report.leaving else "worker_died")
         if not report.leaving:
             self._count_failure(standing)
@@ -156,6 +160,7 @@ class Fleet:
         report = standing.reports[name]
         failed = report.phase is not Phase.DRAINED
         log.log(30 if failed else 20, "worker_removed", worker=name, phase=report.phase, reason=report.reason)
+        standing.ends[{Phase.DRAINED: "drained", Phase.FAILED: "failed"}.get(report.phase, "silent")] += 1
         self._end(standing, name, "worker_died" if failed else "stopped")
         if failed:
             self._count_failure(standing)
@@ -179,7 +184,8 @@ class Fleet:
     def _wanted(self, pool: Pool, standing: Standing, staying: int) -> int:
         if self.closing:
             return 0
-        running = [job for job in self.store.active_jobs(pool.name) if _needs_workers(job)]
+        pressing = self.store.pressing_jobs(pool.name, most=JOBS_OF_A_RANK, patience_s=PickPolicy().patience_s)
+        running = [job for job in pressing if _needs_workers(job)]
         speed = self.store.speed(pool.model)
         demand = Demand(
             jobs=len(running),

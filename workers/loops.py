@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from jobs.errors import Unavailable
+from workers.about import named_thread
 
 log = structlog.get_logger()
 
@@ -45,7 +46,7 @@ class Loop:
         self._every_s = every_s
         self._stop = threading.Event()
         self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = named_thread(name, self._run)
 
     def start(self) -> None:
         self._thread.start()

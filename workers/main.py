@@ -4,26 +4,45 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from infra.bootstrap import Home
+from infra.data.manifest import manifest_uri
+from infra.data.publish import SUCCESS
+from infra.data.submission import read_submission
 from infra.locks import LockTaken
+from infra.metrics import MetricsPolicy, Shown, serve
+from jobs.access import check_access
 from jobs.ending import PauseRule
 from jobs.errors import JobOwned
 from jobs.feed import FeedPolicy
+from jobs.figures import Source
 from jobs.model import Job
+from jobs.pools import Pool
 from jobs.ports.engine import Engine, EngineInfo
+from jobs.ports.intake import SubmitRequest
 from jobs.release import ReleasePolicy
+from jobs.submit import SchemaCheck, made_before, submit_to_pool
 from workers.beats import Beat
 from workers.crews import Alone
 from workers.dispatcher import Dispatcher, DispatchPolicy, topics_of
+from workers.figures import DatabaseFigures
 from workers.finaliser import Finaliser
+from workers.ingress import Ingress, IngressPolicy, ingress_group, ingress_topics
 from workers.mill import Mill, MillPolicy
 from workers.reaper import Reaper, end_dead_owners
 from workers.scheduler import PlanAhead, SchedulePolicy, Scheduler
 from workers.settler import Settler
 from workers.worker import Worker, WorkerPolicy
+
+METRICS_FOLDER = "metrics"
+"""Below the data directory: of the files by which Prometheus finds the processes."""
+SMALL_OBJECTS = "db:///objects"
+"""Where what is small lies of what is not the user's."""
+METRICS_PORT = 9464
+"""The first one, of processes that stay up: what OpenTelemetry's exporters for Prometheus take."""
 
 
 @contextmanager
@@ -49,6 +68,19 @@ def tidy(home: Home) -> None:
     end_dead_owners(home.store, home.locks.is_alive)
     if home.store.unsealed():
         finaliser_of(home).seal_left_over()
+
+
+def seal_if_missing(home: Home, job: Job) -> bool:
+    """Write the `_SUCCESS` of a job that ended and whose published results have none; whether that was so.
+
+    Unlike `tidy`, which serves another command, it raises what keeps it from that.
+    """
+    if not job.state.terminal or home.objects.facts(manifest_uri(job.folder)) is None:
+        return False
+    if home.objects.facts(f"{job.folder}/{SUCCESS}") is not None:
+        return False
+    finaliser_of(home).seal(job)
+    return True
 
 
 def finaliser_of(home: Home) -> Finaliser:
@@ -148,3 +180,65 @@ def end_without_engine(home: Home, job: Job) -> Job:
             scheduler.plans.wait()
         scheduler.plans.close()
     return job
+
+
+def own_places(home: Home) -> tuple[str, ...]:
+    """Beginnings of places that are the platform's own: nobody is granted them, and no answer shows them."""
+    own, folder = home.own_objects, home.settings.home
+    return tuple({SMALL_OBJECTS, own, own.removeprefix("file://"), str(folder), folder.as_uri()})
+
+
+def ingress_of(home: Home, pools: Sequence[Pool], can_follow: SchemaCheck | None = None) -> Ingress | None:
+    """Takes the submissions of the tenants that have an ingress; None where nobody has one."""
+    settings = home.settings
+    topics = ingress_topics(settings.topic_prefix, settings.ingress_tenants)
+    if not topics:
+        return None
+    intake, models, store, ids = home.intake, home.registry, home.store, home.ids  # now, not by several threads at once
+
+    def submit(request: SubmitRequest) -> Job:
+        if (made := made_before(request, store)) is not None:
+            return made  # a message that comes again: whether its grant is still there is no question any more
+        check_access(request, store=store, never=own_places(home))
+        return submit_to_pool(
+            request, pools=pools, intake=intake, models=models, store=store, ids=ids, can_follow=can_follow
+        )
+
+    return Ingress(
+        broker=home.broker,
+        clock=home.clock,
+        read=read_submission,
+        submit=submit,
+        policy=IngressPolicy(
+            topics=topics,
+            group=ingress_group(settings.topic_prefix),
+            dead_topic=f"{settings.topic_prefix}.dead",
+            inputs=settings.ingress_inputs,
+            outputs=settings.ingress_outputs,
+        ),
+    )
+
+
+def show(
+    home: Home, labels: Mapping[str, str], sources: Sequence[Source], *, lasting: bool = True, address: str = ""
+) -> Shown:
+    """Show this process's figures, as the settings say; never raises.
+
+    labels: as in `infra.metrics.serve`. lasting: it stays up, so it shows them unless told otherwise. address: of
+    this machine, for other ones.
+    """
+    settings = home.settings
+    unsaid = METRICS_PORT if lasting else 0
+    policy = MetricsPolicy(
+        first_port=unsaid if settings.metrics_port < 0 else settings.metrics_port,
+        bind=settings.metrics_bind,
+        address=address or socket.gethostname(),
+        folder=settings.home / METRICS_FOLDER,
+    )
+    return serve(policy, labels, sources)
+
+
+def database_figures(home: Home) -> DatabaseFigures:
+    """Of the whole database: for whoever schedules."""
+    dead = f"{home.settings.topic_prefix}.dead"
+    return DatabaseFigures(store=home.store, broker=home.broker, dead_topic=dead, clock=home.clock)

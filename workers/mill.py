@@ -5,18 +5,22 @@ The same parts run apart in a cluster; here they meet only through the ports.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import structlog
 
 from jobs.errors import NightmillError, Unavailable, WrongState
+from jobs.figures import Sample
 from jobs.model import Job, JobState, Usage, Value
 from jobs.ports.clock import Clock
 from jobs.ports.queue import Queue
 from jobs.ports.store import Store
 from workers.beats import Beat
 from workers.dispatcher import Dispatcher
+from workers.figures import dispatcher_figures, pool_label, scheduler_figures, worker_figures
 from workers.loops import Alarm, Loop
+from workers.meter import Meter
 from workers.reaper import end_lease
 from workers.scheduler import Scheduler
 from workers.worker import Worker
@@ -43,26 +47,6 @@ class Snapshot(Value):
     output_tokens_per_s: float = 0.0
     engine_deaths: int = 0
     eta_s: float | None = None
-
-
-@dataclass(slots=True)
-class Meter:
-    """A rate over a sliding stretch of time."""
-
-    span_s: float = 20.0
-    _points: list[tuple[float, int, int]] = field(default_factory=list)
-
-    def note(self, now_s: float, rows: int, tokens: int) -> tuple[float, float]:
-        """(rows/s, tokens/s) between now and the oldest point within the span."""
-        if not self._points or now_s - self._points[-1][0] >= 0.2:
-            self._points.append((now_s, rows, tokens))
-        while len(self._points) > 2 and now_s - self._points[0][0] > self.span_s:
-            self._points.pop(0)
-        first = self._points[0]
-        passed = now_s - first[0]
-        if passed <= 0:
-            return 0.0, 0.0
-        return (rows - first[1]) / passed, (tokens - first[2]) / passed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +85,7 @@ class Mill:
         self._broker = broker
         self._scheduler = scheduler
         self._worker = worker
+        self._dispatcher = dispatcher
         self._clock = clock
         self._policy = policy
         self._alarm = Alarm()
@@ -149,6 +134,13 @@ class Mill:
             engine_deaths=tally.engine_deaths,
             eta_s=left / rate[0] if rate[0] > 0 else None,
         )
+
+    def figures(self) -> Iterator[Sample]:
+        """Of all its parts."""
+        pool = self._job.pool
+        yield from worker_figures(self._worker, pool, pool_label(pool))
+        yield from dispatcher_figures(self._dispatcher, pool)
+        yield from scheduler_figures(self._scheduler)
 
     def close(self) -> Job:
         """Stop the loops in the order that loses nothing; the job as the database has it."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
+
+from jobs.ports.queue import TopicPartition
+from jobs.ports.store import Place
 
 
 @dataclass(slots=True)
@@ -43,3 +47,32 @@ class OffsetTracker:
     def open(self) -> int:
         """Records taken and not yet committed."""
         return len(self._open)
+
+
+@dataclass(slots=True)
+class Offsets:
+    """Of all partitions of a consumer. `take` and `committable` in the thread that polls, `finish` from any."""
+
+    _trackers: dict[TopicPartition, OffsetTracker] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, place: Place) -> None:
+        """A record was polled; one of a topic that was made anew begins its partition anew."""
+        key = (place.topic, place.partition)
+        with self._lock:
+            tracker = self._trackers.get(key)
+            if tracker is None or tracker.topic_id != place.topic_id:
+                tracker = self._trackers[key] = OffsetTracker(topic_id=place.topic_id)
+            tracker.take(place.offset)
+
+    def finish(self, place: Place) -> None:
+        """It has been answered for; one of a topic that was made anew since is ignored."""
+        with self._lock:
+            tracker = self._trackers.get((place.topic, place.partition))
+            if tracker is not None and tracker.topic_id == place.topic_id:
+                tracker.finish(place.offset)
+
+    def committable(self) -> dict[TopicPartition, int]:
+        """What is new to commit, by partition."""
+        with self._lock:
+            return {key: at for key, tracker in self._trackers.items() if (at := tracker.committable()) is not None}

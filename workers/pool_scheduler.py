@@ -17,9 +17,10 @@ from jobs import moves
 from jobs.ending import OPEN_TASKS, RESUMED, PauseRule, open_tasks, why_pause
 from jobs.errors import DatabaseUnavailable, Deposed, NightmillError, StorageFull, Unavailable
 from jobs.model import Job, JobState, Task, TaskState
-from jobs.picking import PickPolicy, PickState, Waiting, due_of, pick
+from jobs.picking import JOBS_OF_A_RANK, PickPolicy, PickState, Waiting, due_of, pick
 from jobs.ports.planning import SegmentPlanner
 from jobs.release import reserve_pico
+from workers.about import about
 from workers.finaliser import may_finish
 from workers.scheduler import PlanAhead, Steps
 
@@ -57,16 +58,18 @@ class PoolScheduler(Steps):
 
     def step(self, workers: int) -> list[Job]:
         """One tick; the jobs that were active at its beginning. Raises Deposed when another leads the pool."""
-        jobs = self.store.active_jobs(self.pool)
+        jobs = self.store.pressing_jobs(self.pool, most=JOBS_OF_A_RANK, patience_s=self.picking.patience_s)
         self._attend(jobs)
         released = self.store.released(self.pool)
-        self.withdraw(_unwanted(jobs, released))
+        self.withdraw(_unwanted([*jobs, *self._others(jobs, released)], released))
         heads = self._heads(jobs, released, workers)
+        asked = [job.id for job in jobs if (job.planned or job.spec.sample) and not heads[job.id]]
+        still_open = self.store.with_open_tasks(asked)
         for job in jobs:
-            self._care_for(job, heads[job.id])
+            self._care_for(job, heads[job.id], still_open=bool(heads[job.id]) or job.id in still_open)
         self._release(jobs, heads, released, workers)
+        self.relay()  # at once: what is urgent waits for nothing else
         self.store.fold()
-        self.relay()
         self.reap()
         return jobs
 
@@ -104,7 +107,14 @@ class PoolScheduler(Steps):
             sizes = held.get(rank, [])
             if not self.policy.release.enough(len(sizes), sum(sizes), workers):
                 most[job.id] = self.policy.release.batch
-        return {job.id: self.store.tasks(job.id, _QUEUED, limit=most.get(job.id, 1)) for job in jobs}
+        heads = self.store.heads([job.id for job in jobs if job.id not in most])
+        found = {job.id: [heads[job.id]] if job.id in heads else [] for job in jobs}
+        return found | {name: self.store.tasks(name, _QUEUED, limit=limit) for name, limit in most.items()}
+
+    def _others(self, jobs: Sequence[Job], released: Sequence[Task]) -> list[Job]:
+        """Jobs beyond those in view that have released tasks, because they were in view before they were paused."""
+        known = {job.id for job in jobs}
+        return [self.store.job(name) for name in sorted({task.job for task in released} - known)]
 
     def _release(
         self, jobs: Sequence[Job], heads: Mapping[str, list[Task]], released: Sequence[Task], workers: int
@@ -139,19 +149,23 @@ class PoolScheduler(Steps):
 
     # ---- one job --------------------------------------------------------------------------------
 
-    def _care_for(self, job: Job, queued: Sequence[Task]) -> None:
+    def _care_for(self, job: Job, queued: Sequence[Task], *, still_open: bool) -> None:
         desk = self._desks[job.id]
         if self.clock.monotonic() < desk.retry_s:
             return
+        with about(job):
+            self._care(job, desk, queued, still_open=still_open)
+
+    def _care(self, job: Job, desk: _Desk, queued: Sequence[Task], *, still_open: bool) -> None:
         try:
             self._plan(job, queued)
             if job.state.ending:
                 self.sweep(job)
-            self._judge(job, queued=bool(queued))
+            self._judge(job, still_open=still_open)
         except DatabaseUnavailable:
             raise
         except NightmillError as error:
-            log.warning("job_held_up", job=job.id, reason=error.sentence)
+            log.warning("job_held_up", reason=error.sentence)
             desk.retry_s = self.clock.monotonic() + _LOOK_AGAIN_S
             if isinstance(error, StorageFull) or not isinstance(error, Unavailable):
                 self.set_state(job, JobState.PAUSED, error.sentence)
@@ -162,9 +176,8 @@ class PoolScheduler(Steps):
             return
         desk.plans.step(job, queued[0] if queued else None, self.policy.segments_ahead)
 
-    def _judge(self, job: Job, *, queued: bool) -> None:
+    def _judge(self, job: Job, *, still_open: bool) -> None:
         # Counting a million tasks takes a quarter of a second: whether one is open is all that must be known.
-        still_open = queued or bool(self.store.tasks(job.id, OPEN_TASKS, limit=1))
         counts = {TaskState.QUEUED: 1} if still_open else {}
         if may_finish(job, open_tasks(counts)):
             self._finish(job)
@@ -185,7 +198,7 @@ class PoolScheduler(Steps):
             ended, desk.ending = desk.ending, None
             if (error := ended.exception()) is not None:
                 desk.retry_s = self.clock.monotonic() + _LOOK_AGAIN_S
-                log.error("job_not_ended", job=job.id, error=repr(error), exc_info=error)
+                log.error("job_not_ended", error=repr(error), exc_info=error)
 
 
 def _unwanted(jobs: Sequence[Job], released: Sequence[Task]) -> list[Task]:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 
 import structlog
+from structlog.contextvars import bind_contextvars, bound_contextvars
 
 from jobs.errors import NightmillError, StorageFull, Unavailable
+from jobs.figures import Sample
 from jobs.model import Job, Priority, Task, Usage
 from jobs.ports.engine import EngineInfo
 from jobs.ports.store import Store
+from workers.about import about
 from workers.beats import Beat
+from workers.figures import worker_figures
 from workers.loops import Alarm, Loop
-from workers.mill import Meter, pause_for
+from workers.meter import Meter
+from workers.mill import pause_for
 from workers.reaper import end_lease
 from workers.reports import Phase, Report
 from workers.worker import Worker
@@ -23,6 +29,7 @@ from workers.worker import Worker
 log = structlog.get_logger()
 
 _SPEED_EVERY_S = 10.0
+_SCHEMA_S = 15.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,7 +37,8 @@ class PoolWorker:
     """`live` in a thread of its own; the other methods from any.
 
     start_engine: waits for the engine, asking the callable now and then whether to give up; None if it did. make:
-    the worker over the started engine. stop_engine: ends it. place: what the worker's report says of where it is.
+    the worker over the started engine. stop_engine: ends it. ask_schema: what it says against an output schema, None if
+    nothing; it answers while it is polled. place: what the worker's report says of where it is.
     """
 
     place: Report
@@ -38,11 +46,13 @@ class PoolWorker:
     start_engine: Callable[[Callable[[], bool]], EngineInfo | None]
     make: Callable[[EngineInfo], Worker]
     stop_engine: Callable[[], None]
+    ask_schema: Callable[[str], Future[str | None]]
     model: str
     beat_s: float
     lease_s: float
     _phase: Phase = Phase.STARTING
     _reason: str = ""
+    _stays: bool = False
     _worker: Worker | None = None
     _ready_s: float = 0.0
     _asked: threading.Event = field(default_factory=threading.Event)
@@ -52,12 +62,13 @@ class PoolWorker:
 
     def live(self) -> None:
         """Until drained, or until what cannot be helped. Afterwards nothing is in its hands."""
+        bind_contextvars(worker=self.place.name, pool=self.place.pool)  # the thread is ours until its end
         try:
             self._live()
-            self._phase = Phase.DRAINED
+            self._phase = Phase.DRAINING if self._stays else Phase.DRAINED
         except BaseException as error:  # the process's edge: whoever supervises reads the reason and replaces us
             self._reason = error.sentence if isinstance(error, NightmillError) else repr(error)
-            log.error("worker_failed", worker=self.place.name, reason=self._reason, exc_info=error)
+            log.error("worker_failed", reason=self._reason, exc_info=error)
             self._phase = Phase.FAILED
         finally:
             self._over.set()
@@ -65,15 +76,30 @@ class PoolWorker:
     def accept(self, job: Job, task: Task) -> bool:
         """Whether the task is in our hands now."""
         worker = self._worker
-        return worker is not None and self._phase is Phase.RUNNING and worker.accept(job, task)
+        with bound_contextvars(worker=self.place.name, pool=self.place.pool):
+            return worker is not None and self._phase is Phase.RUNNING and worker.accept(job, task)
 
-    def drain(self, cause: str) -> None:
-        """Take nothing more; commit what is finished, give back the rest, end the engine."""
+    def refusal_of(self, schema: str) -> tuple[bool, str | None]:
+        """(whether the engine was asked, what it says against an output schema)."""
+        if self._phase is not Phase.RUNNING:
+            return False, None
+        try:
+            return True, self.ask_schema(schema).result(_SCHEMA_S)
+        except (TimeoutError, CancelledError):  # it is down, or busier than we may wait for
+            return False, None
+
+    def drain(self, cause: str, *, stay: bool = False) -> None:
+        """Take nothing more; commit what is finished, give back the rest, end the engine.
+
+        stay: it is not said to be drained, even once it is, so that nobody takes its place.
+        """
+        self._stays = self._stays or stay
         self._asked.set()
         if self._phase is Phase.RUNNING:
             self._phase = Phase.DRAINING
         if self._worker is not None:
-            self._worker.drain(cause)
+            with bound_contextvars(worker=self.place.name, pool=self.place.pool):
+                self._worker.drain(cause)
 
     def wait(self, timeout_s: float) -> bool:
         """Until nothing is in its hands any more; whether that is so."""
@@ -86,7 +112,7 @@ class PoolWorker:
             return self.place.evolve(phase=self._phase, reason=self._reason)
         with self._metering:
             rate = self._meter.note(time.monotonic(), worker.tally.rows, worker.tally.spent.output_tokens)
-        room = {p: max(0, worker.room_rows(p)) for p in Priority} if self._phase is Phase.RUNNING else {}
+        room = {p: max(0, worker.room_tokens(p)) for p in Priority} if self._phase is Phase.RUNNING else {}
         return self.place.evolve(
             phase=self._phase,
             reason=self._reason,
@@ -99,15 +125,24 @@ class PoolWorker:
             uptime_s=round(time.monotonic() - self._ready_s, 1),
         )
 
+    def figures(self) -> Iterator[Sample]:
+        """None while its engine starts."""
+        if self._worker is not None:
+            yield from worker_figures(self._worker, self.place.pool, self.place.name)
+
     def give_up(self, job: Job, task: Task, usage: Usage, error: NightmillError) -> None:
         """`workers.worker.OnFault`: the task goes back; what asking again cannot mend pauses its job."""
-        log.error("task_given_up", task=task.id, job=job.id, reason=error.sentence)
+        with about(job, task):
+            self._give_up(job, task, usage, error)
+
+    def _give_up(self, job: Job, task: Task, usage: Usage, error: NightmillError) -> None:
+        log.error("task_given_up", reason=error.sentence)
         try:
             if isinstance(error, StorageFull) or not isinstance(error, Unavailable):
                 pause_for(self.store, job.id, error.sentence)
             end_lease(self.store, task, usage, "fault")
         except Unavailable as away:  # then its lease runs out
-            log.warning("task_left", task=task.id, reason=away.sentence)
+            log.warning("task_left", reason=away.sentence)
 
     # ---- inside ---------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -13,6 +14,7 @@ from jobs.moves import Answer, Waste
 from jobs.ports.clock import Clock
 from jobs.ports.queue import Queue
 from jobs.ports.store import Place, Store
+from workers.about import about
 
 log = structlog.get_logger()
 
@@ -44,7 +46,10 @@ class Watch:
 
 @dataclass(slots=True, kw_only=True)
 class Reaper:
-    """alive: whether an owner's process still lives (its file lock); owners on other machines count as alive."""
+    """alive: whether an owner's process still lives (its file lock); owners on other machines count as alive.
+
+    reaped: tasks taken back so far, by cause.
+    """
 
     store: Store
     broker: Queue
@@ -54,16 +59,20 @@ class Reaper:
     lease_s: float = 30.0
     lost_after_s: float = 15.0
     watch: Watch = field(init=False)
+    reaped: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.watch = Watch(self.lease_s)
 
     def step(self, pool: str) -> int:
         """How many tasks were taken back."""
-        ended = end_dead_owners(self.store, self.alive)
+        found = Counter(worker_died=end_dead_owners(self.store, self.alive))
         if self.watch.seen(self.store.now(), self.clock.monotonic()):
-            ended += sum(end_lease(self.store, task, usage, "lease_lost") for task, usage in self.store.overdue(pool))
-        return ended + self._requeue_lost(pool)
+            overdue = self.store.overdue(pool)
+            found["lease_lost"] = sum(end_lease(self.store, task, usage, "lease_lost") for task, usage in overdue)
+        found["message_lost"] = self._requeue_lost(pool)
+        self.reaped.update(found)
+        return found.total()
 
     def _requeue_lost(self, pool: str) -> int:
         silent = self.store.silent(pool, self.lost_after_s)
@@ -98,7 +107,8 @@ def end_lease(store: Store, task: Task, usage: Usage, cause: str) -> bool:
     tokens = usage.input_tokens + usage.cached_tokens + usage.output_tokens
     job = store.job(task.job)
     entries = ledger.waste(job, task.id, task.epoch, cause, usage, store.now()) if tokens else ()
-    answer = store.make([moves.hand_back(task, Waste(cause=cause, usage=usage, entries=entries))])[0]
-    if answer is Answer.MADE:
-        log.warning("lease_ended", task=task.id, owner=task.owner, cause=cause)
+    with about(job, task):
+        answer = store.make([moves.hand_back(task, Waste(cause=cause, usage=usage, entries=entries))])[0]
+        if answer is Answer.MADE:
+            log.warning("lease_ended", owner=task.owner, cause=cause)
     return answer is Answer.MADE

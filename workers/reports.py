@@ -26,7 +26,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(Value):
-    """owner: as leases name it. room: rows still wanted, by priority. open_tasks: in its hands.
+    """owner: as leases name it. room: tokens of work still wanted, by priority. open_tasks: in its hands.
 
     rows, output_tokens: generated since its start; rows_per_s: of the last seconds. uptime_s: since its engine started.
     """

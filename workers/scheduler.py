@@ -22,6 +22,7 @@ from jobs.ports.queue import Queue
 from jobs.ports.store import Leader, Store
 from jobs.release import ReleasePolicy, how_many, reserve_pico
 from workers import wire
+from workers.about import about
 from workers.finaliser import Finaliser, may_finish
 from workers.reaper import Reaper
 from workers.sending import send
@@ -88,6 +89,10 @@ class PlanAhead:
         return job.state.ending or head is None or job.next_segment - head.segment < ahead
 
     def _plan(self, job: Job) -> PlannedSegment:
+        with about(job):
+            return self._plan_next(job)
+
+    def _plan_next(self, job: Job) -> PlannedSegment:
         if job.id not in self._files:
             self._files[job.id] = self.store.files(job.id)
         speed = self.store.speed(job.spec.model)
@@ -101,7 +106,7 @@ class PlanAhead:
 
     def _store(self, job: Job, segment: PlannedSegment) -> None:
         made = self.store.plan_segment(job.id, self._segment, segment.tasks, last=segment.last)
-        log.info("segment_planned", job=job.id, segment=self._segment, tasks=len(segment.tasks), made=made)
+        log.info("segment_planned", segment=self._segment, tasks=len(segment.tasks), made=made)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -124,7 +129,8 @@ class Steps:
         rows = self.store.pending(self.policy.release.batch, self.pool)
         if not rows:
             return
-        places = send(self.broker, [wire.encode(self.policy.prefix, row.message, self._trace()) for row in rows])
+        prefix = self.policy.prefix
+        places = send(self.broker, [wire.encode(prefix, r.message, self._trace(), r.released_at) for r in rows])
         self.store.published({row.id: place for row, place in zip(rows, places, strict=True)})
 
     def _trace(self) -> wire.Trace:
@@ -170,6 +176,10 @@ class Scheduler(Steps):
         job = self.store.job(job_id)
         if job.state.terminal:
             return job
+        with about(job):
+            return self._step(job)
+
+    def _step(self, job: Job) -> Job:
         released = [task.rows for task in self.store.tasks(job.id, _RELEASED)]
         queued = self.store.tasks(job.id, _QUEUED, limit=self.policy.release.to_read(released))
         self._plan(job, queued)
@@ -182,7 +192,7 @@ class Scheduler(Steps):
         self.relay()
         self.reap()
         self.store.fold()
-        return self._judge(self.store.job(job_id), queued=bool(queued))
+        return self._judge(self.store.job(job.id), queued=bool(queued))
 
     def _plan(self, job: Job, queued: list[Task]) -> None:
         if job.spec.sample and job.next_segment == 1 and self.pause.after_sample and not job.state.ending:

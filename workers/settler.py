@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -15,6 +15,8 @@ from jobs.ports.clock import Clock
 from jobs.ports.rows import PartSink, Settled
 from jobs.ports.store import TaskStore
 from jobs.retry import Backoff, Fate, PoisonPolicy, after_death
+from workers.about import about
+from workers.tally import Committed
 from workers.work import Work
 
 log = structlog.get_logger()
@@ -33,15 +35,22 @@ class Settler:
     clock: Clock
     poison: PoisonPolicy = PoisonPolicy()
     again: Backoff = Backoff()
+    committed: Committed = field(default_factory=Committed)
 
     def finish(self, work: Work) -> Answer:
         """Work at rest: all rows done; or its job is ending; or it was stopped and the others go to a child."""
-        if work.ending is not None or not work.unfinished():
-            return self._commit(work, work.ending)
-        return self._part_with(work, [Group(rows=work.place(work.unfinished()), suspect=work.task.suspect)], "drain")
+        with about(work.job, work.task):
+            if work.ending is not None or not work.unfinished():
+                return self._commit(work, work.ending)
+            left = Group(rows=work.place(work.unfinished()), suspect=work.task.suspect)
+            return self._part_with(work, [left], "drain")
 
     def after_death(self, work: Work) -> Answer:
         """The engine died: keep what was finished, set the rows that were inside apart."""
+        with about(work.job, work.task):
+            return self._after_death(work)
+
+    def _after_death(self, work: Work) -> Answer:
         inside = sorted(work.inside)
         outside = sorted(set(work.unfinished()) - work.inside)
         fate = after_death(work.task, in_engine=len(inside), policy=self.poison)
@@ -62,32 +71,31 @@ class Settler:
 
     def hand_back(self, work: Work, cause: str) -> Answer:
         """Nothing is kept: the task is queued again as it was."""
-        return self._make(moves.hand_back(work.task, self._waste(work, cause)))
+        with about(work.job, work.task):
+            return self._make(moves.hand_back(work.task, self._waste(work, cause)))
 
     def _commit(self, work: Work, unfinished: Outcome | None) -> Answer:
         settled = self.sink.write(work.job, work.task, work.rows, work.results, unfinished=unfinished)
         part = _complete(work, settled, [])
         usage = settled.usage
         entries = self._charge(work, usage)
-        return self._make(
-            moves.commit(work.task, part=part, usage=usage, entries=entries, waste=self._aborted(work, "aborted"))
-        )
+        waste = self._aborted(work, "aborted")
+        return self._post(moves.commit(work.task, part=part, usage=usage, entries=entries, waste=waste), usage)
 
     def _part_with(self, work: Work, groups: Sequence[Group], cause: str) -> Answer:
         """Commit the finished rows, if any, and leave the groups to children."""
         filled = [group for group in groups if group.rows]
         settled = self._write_finished(work)
         if settled.part is not None:
-            return self._make(
-                moves.drain(
-                    work.task,
-                    filled,
-                    part=_complete(work, settled, filled),
-                    usage=settled.usage,
-                    entries=self._charge(work, settled.usage),
-                    waste=self._aborted(work, cause),
-                )
+            drain = moves.drain(
+                work.task,
+                filled,
+                part=_complete(work, settled, filled),
+                usage=settled.usage,
+                entries=self._charge(work, settled.usage),
+                waste=self._aborted(work, cause),
             )
+            return self._post(drain, settled.usage)
         if len(filled) == 1:
             waste = self._waste(work, cause)
             suspect = True if filled[0].suspect else None
@@ -111,6 +119,16 @@ class Settler:
     def _wasted(self, work: Work, cause: str, usage: Usage) -> Waste:
         return waste_of(work, cause, usage, self.clock.now())
 
+    def _post(self, move: Move, usage: Usage) -> Answer:
+        """A move that commits rows."""
+        began = self.clock.monotonic()
+        answer = self._make(move)
+        seconds = self.clock.monotonic() - began
+        if answer is not Answer.LOST:
+            self.committed.note(usage, seconds)
+        log.info("task_settled", move=move.name, answer=answer, rows=usage.rows, seconds=round(seconds, 4))
+        return answer
+
     def _make(self, move: Move) -> Answer:
         attempt = 0
         while True:
@@ -121,7 +139,7 @@ class Settler:
                 wait_s = self.again.wait_s(attempt)
                 if wait_s is None:
                     raise
-                log.warning("settling_again", task=move.task, move=move.name, reason=error.sentence, in_s=wait_s)
+                log.warning("settling_again", move=move.name, reason=error.sentence, in_s=wait_s)
                 self.clock.sleep(wait_s)
 
 

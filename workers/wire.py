@@ -16,11 +16,14 @@ from jobs.ports.queue import Outgoing
 VERSION = 1
 TRACEPARENT = "traceparent"
 TRACE_CHARS, SPAN_CHARS = 32, 16
+RELEASED = "nightmill-released"
+"""Header: when the task was released, in seconds since the epoch by the database's clock."""
 
 _TRACEPARENT = re.compile(
     rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?", re.DOTALL
 )
 _SAMPLED = 0x01
+_SECONDS = re.compile(rb"[0-9]{1,11}(\.[0-9]{1,9})?")
 
 
 class Unreadable(ValueError):
@@ -57,14 +60,23 @@ def trace_of(headers: Sequence[tuple[str, bytes]]) -> Trace | None:
     return Trace(trace_id=match[1].decode(), span_id=match[2].decode(), sampled=bool(int(match[3], 16) & _SAMPLED))
 
 
-def encode(prefix: str, message: Message, trace: Trace | None = None) -> Outgoing:
+def released_of(headers: Sequence[tuple[str, bytes]]) -> float | None:
+    """When the message's task was released; None where that is not told, or not to be read."""
+    found = [value for name, value in headers if name == RELEASED]
+    return float(found[0]) if len(found) == 1 and _SECONDS.fullmatch(found[0]) else None
+
+
+def encode(prefix: str, message: Message, trace: Trace | None = None, released_at: float | None = None) -> Outgoing:
     """Key: the task. A key by job would put a lone big job on one partition and so on one dispatcher."""
     body = {"v": VERSION, "task": message.task, "epoch": message.epoch, "ticket": message.ticket, "pool": message.pool}
+    headers = [] if trace is None else [trace.header]
+    if released_at is not None:
+        headers.append((RELEASED, f"{released_at:.3f}".encode()))
     return Outgoing(
         topic=topic(prefix, message.pool, message.priority),
         key=message.task.encode(),
         value=json.dumps(body, separators=(",", ":")).encode(),
-        headers=() if trace is None else (trace.header,),
+        headers=tuple(headers),
     )
 
 

@@ -5,6 +5,7 @@ The actors of a cluster and `nightmill up` in one process are built from the sam
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 import structlog
 
 from infra.bootstrap import Home
-from infra.engines.process import EngineProcess
+from infra.data.frozen import tenant_folder
+from infra.engines.making import Engines
+from infra.engines.spec import RayPlace
 from infra.settings import Settings
+from jobs.batching import Keeper, KeepPolicy
+from jobs.delivering import Deliverer
 from jobs.ending import PauseRule
 from jobs.errors import EngineStartFailed
 from jobs.picking import PickPolicy
@@ -23,9 +28,11 @@ from jobs.ports.store import Leader
 from jobs.release import ReleasePolicy
 from jobs.retry import Backoff
 from jobs.scaling import ScalePolicy
+from workers.delivering import Delivering, DeliveryPolicy
 from workers.dispatcher import Crew, Dispatcher, DispatchPolicy, topics_of
 from workers.fleet import Fleet, FleetPolicy, Ground
-from workers.main import finaliser_of
+from workers.keeping import Keeping
+from workers.main import SMALL_OBJECTS, finaliser_of
 from workers.pool_scheduler import PoolScheduler
 from workers.pool_worker import PoolWorker
 from workers.reaper import Reaper
@@ -38,6 +45,8 @@ log = structlog.get_logger()
 
 _LOOK_S = 0.2
 _ENGINE_STARTS = 5
+_KEEPERS = 4
+_SMALL_BYTES = 64 << 10
 
 
 def group_of(settings: Settings, pool: str) -> str:
@@ -96,10 +105,12 @@ def dispatcher_of_pool(home: Home, pool: str, crew: Crew) -> Dispatcher:
     )
 
 
-def worker_of_pool(home: Home, pool: Pool, place: Report) -> PoolWorker:
-    """A worker of a declared pool, its engine not yet started. place: what is known of it so far."""
+def worker_of_pool(home: Home, pool: Pool, place: Report, ray: RayPlace | None = None) -> PoolWorker:
+    """A worker of a declared pool, its engine not yet started. place: what is known of it so far. ray: where its
+    engine's own workers begin, if it is one over several nodes.
+    """
     settings = home.settings
-    engine = home.engine(home.registry.resolve(pool.model), pool.engine_args, f"engine-{place.name}")
+    engine = home.making.of_pool(home.registry.resolve(pool.model), pool, f"engine-{place.name}", ray)
 
     def make(info: EngineInfo) -> Worker:
         return Worker(
@@ -122,6 +133,7 @@ def worker_of_pool(home: Home, pool: Pool, place: Report) -> PoolWorker:
         start_engine=lambda give_up: _start_engine(engine, give_up),
         make=make,
         stop_engine=engine.stop,
+        ask_schema=engine.ask_schema,
         model=pool.model,
         beat_s=settings.beat_s,
         lease_s=settings.lease_s,
@@ -129,7 +141,7 @@ def worker_of_pool(home: Home, pool: Pool, place: Report) -> PoolWorker:
     return core
 
 
-def _start_engine(engine: EngineProcess, give_up: Callable[[], bool]) -> EngineInfo | None:
+def _start_engine(engine: Engines, give_up: Callable[[], bool]) -> EngineInfo | None:
     again, attempt = Backoff(attempts=_ENGINE_STARTS), 0
     while not give_up():
         try:
@@ -160,3 +172,47 @@ def fleet_of(home: Home, pools: Sequence[Pool], ground: Ground) -> Fleet:
             silent_s=2 * settings.lease_s,
         ),
     )
+
+
+def keeping_of(home: Home) -> Keeping:
+    """What brings batches on; a loop calls its `step`."""
+    settings = home.settings
+    keeper = Keeper(
+        store=home.store,
+        intake=home.intake,
+        models=home.registry,
+        objects=home.objects,
+        results=home.results,
+        ids=home.ids,
+        pools=lambda: home.pools,
+        folder=lambda tenant, size: folder_of(home, tenant, size),
+        policy=KeepPolicy(max_lines=settings.max_batch_lines),
+    )
+    threads = ThreadPoolExecutor(_KEEPERS, thread_name_prefix="batch")
+    return Keeping(
+        keeper=keeper,
+        threads=threads,
+        clock=home.clock,
+        tidy=lambda: home.store.forget_replays(settings.idempotency_keep_s),
+    )
+
+
+def delivering_of(home: Home) -> Delivering:
+    """What calls webhooks; a loop calls its `step`."""
+    deliverer = Deliverer(
+        store=home.store,
+        post=home.outward.calls.post,
+        seal=home.outward.seal,
+        clock=home.clock,
+        now=home.store.now,
+        chance=random.random,
+    )
+    policy = DeliveryPolicy()
+    threads = ThreadPoolExecutor(policy.at_once, thread_name_prefix="webhook")
+    return Delivering(deliverer=deliverer, threads=threads, clock=home.clock, policy=policy)
+
+
+def folder_of(home: Home, tenant: str, size: int | None) -> str:
+    """Small things lie in the database, where a flush is shared: batches of a few lines come by the thousand."""
+    small = size is not None and size <= _SMALL_BYTES
+    return tenant_folder(SMALL_OBJECTS if small else home.own_objects, tenant)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jobs import ranges
 from jobs.feed import Feedable
@@ -45,8 +45,9 @@ class Work:
     """Mutable on purpose: it is touched for every row, by the worker's loop alone.
 
     ending: what unfinished rows become (the job is cancelled or expired); None: they are left for a child.
-    stopping: no further row is fed. lost: the lease is over; nothing of it is settled, but it stays in sight until the
-    engine has let go of its rows.
+    inside: rows in the engine; lifted: those of them that entered as if of a more urgent rank.
+    row_tokens: of one row, as planned. stopping: no further row is fed. lost: the lease is over; nothing of it is
+    settled, but it stays in sight until the engine has let go of its rows.
     """
 
     job: Job
@@ -56,8 +57,10 @@ class Work:
     opened_s: float
     results: list[EngineResult | None] = field(init=False)
     todo: Sequence[int] = field(init=False)
+    row_tokens: float = field(init=False)
     fed: int = 0
     inside: set[int] = field(default_factory=set)
+    lifted: set[int] = field(default_factory=set)
     finished: Spent = field(default_factory=Spent)
     aborted: Spent = field(default_factory=Spent)
     stopping: bool = False
@@ -66,6 +69,7 @@ class Work:
 
     def __post_init__(self) -> None:
         self.results = [None] * self.rows.size
+        self.row_tokens = self.task.tokens / max(1, self.task.rows)
         faults = self.rows.faults
         self.todo = [i for i in range(self.rows.size) if i not in faults] if faults else range(self.rows.size)
 
@@ -86,10 +90,13 @@ class Work:
             in_flight=len(self.inside),
             suspect=self.task.suspect,
             waited_s=now_s - self.opened_s,
+            job=self.job.id,
+            row_tokens=self.row_tokens,
+            lifted=len(self.lifted),
         )
 
-    def take(self, most: int) -> tuple[RequestProfile, list[EngineRequest]]:
-        """The next rows to feed, at most `most`: as many neighbours as share one profile."""
+    def take(self, most: int, rank: int | None = None) -> tuple[RequestProfile, list[EngineRequest]]:
+        """The next rows to feed, at most `most`: as many neighbours as share one profile. rank: they enter as of."""
         first = self.todo[self.fed]
         profile = self.rows.profile(first)
         base = self.slot << SLOT_BITS
@@ -102,7 +109,10 @@ class Work:
             requests.append(EngineRequest(base | index, prompt))
             self.inside.add(index)
         self.fed += len(requests)
-        return profile, requests
+        if rank is None or rank == self.task.priority.rank:
+            return profile, requests
+        self.lifted.update(request.id - base for request in requests)
+        return replace(profile, key=f"{profile.key}/{rank}", priority=rank), requests
 
     def ids_inside(self) -> list[int]:
         return [self.slot << SLOT_BITS | index for index in self.inside]
@@ -110,6 +120,7 @@ class Work:
     def file(self, index: int, result: EngineResult) -> None:
         """A row came back."""
         self.inside.discard(index)
+        self.lifted.discard(index)
         if result.finish_reason == "abort":
             self.aborted.add(result)
         else:

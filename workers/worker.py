@@ -9,23 +9,26 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from concurrent.futures import Future
+from dataclasses import dataclass
 
 import structlog
 
 from jobs.errors import EngineDied, NightmillError, Unavailable
-from jobs.feed import FeedPolicy, next_chunk
+from jobs.feed import FeedPolicy
 from jobs.model import Job, JobState, Outcome, Priority, Task, Usage, Value
 from jobs.moves import Answer
 from jobs.ports.clock import Clock
-from jobs.ports.engine import Engine, EngineInfo, EngineResult
+from jobs.ports.engine import Engine, EngineInfo, EngineResult, Occupancy
 from jobs.ports.rows import OpenRows, RowSource
 from jobs.ports.store import Progress
 from jobs.retry import Backoff
+from jobs.room import RoomPolicy
+from workers.about import about, named_pool
+from workers.feeder import Feeder
 from workers.settler import Settler
+from workers.tally import Committed, Tally
 from workers.work import SLOT_BITS, Spent, Work
 
 log = structlog.get_logger()
@@ -44,7 +47,7 @@ class WorkerPolicy(Value):
     """open_s: after so long a task takes no further row and commits what is finished; the rest goes to a child.
 
     drain_grace_s: how long rows inside the engine may still finish when the worker drains.
-    poll_s: how long the loop waits for a finished row at most.
+    poll_s: how long the loop waits for a finished row at most. soon_s: as in `RoomPolicy`.
     fruitless_deaths: after so many deaths of the engine in a row without one finished row, the fault is not in the
     rows (halving the fullest window down to its poisonous row takes fewer), and the worker gives up.
     lower_share: as in `FeedPolicy`.
@@ -53,6 +56,7 @@ class WorkerPolicy(Value):
     open_s: float = 60.0
     drain_grace_s: float = 10.0
     poll_s: float = 0.05
+    soon_s: float = 2.0
     lower_share: float = 0.1
     fruitless_deaths: int = 16
     restart: Backoff = Backoff(attempts=5)
@@ -65,16 +69,6 @@ class Opening:
     job: Job
     task: Task
     rows: Future[OpenRows]
-
-
-@dataclass(slots=True, kw_only=True)
-class Tally:
-    """What this worker has done since it started; read by the progress view."""
-
-    rows: int = 0
-    spent: Spent = field(default_factory=Spent)
-    engine_deaths: int = 0
-    lost: int = 0
 
 
 class Worker:
@@ -97,21 +91,26 @@ class Worker:
         self._clock = clock
         self._policy = policy
         self._on_fault = on_fault
-        self._feed = FeedPolicy.for_engine(info.max_num_seqs, policy.lower_share)
+        feed = FeedPolicy.for_engine(info.max_num_seqs, policy.lower_share)
+        self._feeder = Feeder(
+            engine=engine,
+            policy=feed,
+            room=RoomPolicy(cap=feed.cap, kv_tokens=info.kv_cache_tokens, soon_s=policy.soon_s),
+            on_entry=self._note_entry,
+        )
         self._orders: queue.SimpleQueue[Mapping[str, JobState | None]] = queue.SimpleQueue()
         self._opening: list[Opening] = []
         self._open: dict[int, Work] = {}
         self._settling: dict[Future[Answer], Work] = {}
         self._slot = 0
-        self._pending_rows: Counter[int] = Counter()
         self._lock = threading.Lock()
         self._draining_since: float | None = None
         self._closed = False
         self._engine_is_down = False
         self._deaths_since_row = 0
         self._rows_at_death = 0
-        self._readers = ThreadPoolExecutor(1, thread_name_prefix="read")
-        self._writers = ThreadPoolExecutor(2, thread_name_prefix="settle")
+        self._readers = {p: named_pool(1, f"read-{p}") for p in Priority}
+        self._writers = named_pool(2, "settle")
         self.tally = Tally()
 
     # ---- called from other threads --------------------------------------------------------------
@@ -123,12 +122,16 @@ class Worker:
         """
         with self._lock:
             if self._closed:
-                log.warning("leased_after_drain", task=task.id)
+                with about(job, task):
+                    log.warning("leased_after_drain")
                 return False
-            self._pending_rows[task.priority.rank] += task.rows
-            rows = self._readers.submit(self._source.open, job, task)
+            rows = self._readers[task.priority].submit(self._read, job, task)
             self._opening.append(Opening(job=job, task=task, rows=rows))
         return True
+
+    def _read(self, job: Job, task: Task) -> OpenRows:
+        with about(job, task):
+            return self._source.open(job, task)
 
     def heed(self, answer: Mapping[str, JobState | None]) -> None:
         """What the beat learned of the tokens it asked for: their jobs' states; None: the lease is lost."""
@@ -141,17 +144,22 @@ class Worker:
             log.info("worker_drains", cause=cause)
 
     def room(self, priority: Priority = Priority.NORMAL) -> bool:
-        """Whether another task is wanted: fewer rows of its priority are waiting than fill the engine twice.
+        """Whether another task of this priority is wanted."""
+        return self.room_tokens(priority) > 0
 
-        Each priority has room of its own: an urgent task waits behind nothing, and a constant stream of them does not
-        keep all others out.
-        """
-        return self.room_rows(priority) > 0
-
-    def room_rows(self, priority: Priority) -> int:
-        """How many more rows of a priority are wanted; 0 when draining."""
+    def room_tokens(self, priority: Priority) -> int:
+        """How many more tokens of a priority are wanted, negative where it holds more; 0 when draining."""
         with self._lock:
-            return 0 if self.draining else 2 * self._feed.cap - self._pending_rows[priority.rank]
+            tasks, works = [opening.task for opening in self._opening], list(self._open.values())
+        return 0 if self.draining else self._feeder.room_tokens(priority, tasks, works)
+
+    @property
+    def committed(self) -> Committed:
+        return self._settler.committed
+
+    def occupancy(self) -> Occupancy:
+        """Of its engine."""
+        return self._engine.occupancy()
 
     @property
     def draining(self) -> bool:
@@ -173,7 +181,8 @@ class Worker:
         finally:
             with self._lock:
                 self._closed = True
-            self._readers.shutdown(wait=False, cancel_futures=True)
+            for readers in self._readers.values():
+                readers.shutdown(wait=False, cancel_futures=True)
             self._writers.shutdown(wait=True)
 
     def step(self) -> None:
@@ -233,21 +242,17 @@ class Worker:
                 self._engine.abort(work.ids_inside())
 
     def _take_in(self) -> None:
-        ready = [opening for opening in self._opening if opening.rows.done()]
-        for opening in ready:
-            self._opening.remove(opening)
+        for opening in [opening for opening in self._opening if opening.rows.done()]:
             rows = self._rows_of(opening)
-            if rows is None:
-                continue
-            self._slot += 1
-            work = Work(
-                job=opening.job,
-                task=opening.task,
-                rows=rows,
-                slot=self._slot,
-                opened_s=self._clock.monotonic(),
-            )
-            self._open[work.slot] = work
+            with self._lock:  # its tokens are in one of the two lists whenever room is asked for
+                self._opening.remove(opening)
+                if rows is None:
+                    continue
+                self._slot += 1
+                now_s = self._clock.monotonic()
+                self._open[self._slot] = Work(
+                    job=opening.job, task=opening.task, rows=rows, slot=self._slot, opened_s=now_s
+                )
 
     def _rows_of(self, opening: Opening) -> OpenRows | None:
         """None for a task that was given up."""
@@ -256,8 +261,6 @@ class Worker:
         except NightmillError as error:
             if self._on_fault is None:
                 raise
-            with self._lock:
-                self._pending_rows[opening.task.priority.rank] -= opening.task.rows
             self._on_fault(opening.job, opening.task, Usage(), error)
             return None
 
@@ -267,12 +270,16 @@ class Worker:
         for work in works:
             if now - work.opened_s > self._policy.open_s and work.finished.rows:
                 work.stopping = True
-        while choice := next_chunk([work.feedable(now) for work in works], self._feed):
-            index, most = choice
-            profile, requests = works[index].take(most)
-            self._engine.submit(profile, requests)
-            with self._lock:
-                self._pending_rows[works[index].task.priority.rank] -= len(requests)
+        self._feeder.feed(works, now)
+
+    def _note_entry(self, work: Work) -> None:
+        """The first of its rows is about to enter. The release was timed by the database's clock."""
+        task = work.task
+        if task.released_at is not None:
+            waited_s = max(0.0, self._clock.now() - task.released_at)
+            self.tally.waits[task.priority].note(waited_s)
+            with about(work.job, task):
+                log.info("task_enters", priority=task.priority, waited_s=round(waited_s, 4))
 
     def _collect(self, results: list[EngineResult]) -> None:
         for result in results:
@@ -280,6 +287,7 @@ class Worker:
             if work is None:
                 continue
             work.file(result.id & _ROW_MASK, result)
+            self._feeder.ended(work)
             self.tally.spent.add(result)
             self.tally.rows += result.finish_reason != "abort"
 
@@ -308,12 +316,12 @@ class Worker:
 
     def _note_lost(self, work: Work) -> None:
         self.tally.lost += 1
-        log.warning("lease_lost", task=work.task.id)
+        with about(work.job, work.task):
+            log.warning("lease_lost")
 
     def _forget(self, work: Work) -> None:
-        del self._open[work.slot]
         with self._lock:
-            self._pending_rows[work.task.priority.rank] -= work.task.rows - work.fed
+            del self._open[work.slot]
 
     # ---- death of the engine --------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import click
 
 from api.cli.context import AppContext, json_option, pass_app
 from api.cli.exits import Exit
-from api.cli.output import print_json, table
+from api.cli.output import print_json, table, tell
 from jobs.errors import NotFound, Refused, Unavailable
 from jobs.pools import Pool
 
@@ -46,35 +46,50 @@ class RayMissing(Refused):
 @click.command()
 @click.option("--cluster", is_flag=True, help="On a Ray cluster, with the pools that the settings declare.")
 @click.option("--config", type=click.Path(path_type=Path, dir_okay=False, exists=True), help="Settings file.")
-@click.option("--detach", is_flag=True, help="Return at once; the cluster goes on.")
+@click.option("--detach", is_flag=True, help="With --cluster: return at once; the cluster goes on.")
+@click.option("--model", "models", multiple=True, help="Without --cluster: serve this model; repeatable.")
+@json_option
 @pass_app
-def up(app: AppContext, *, cluster: bool, config: Path | None, detach: bool) -> Exit:
-    """Bring Nightmill up on a Ray cluster and show what runs.
+def up(
+    app: AppContext, *, cluster: bool, config: Path | None, detach: bool, models: tuple[str, ...], as_json: bool
+) -> Exit:
+    """Bring Nightmill up and show what runs: here, in this process, or on a Ray cluster.
 
-    Where Ray runs already (setting `ray_address`), Nightmill outlives this command: Ctrl-C only ends the view, and
-    `nightmill down` ends Nightmill. Where none runs, one is started on this machine that ends with this command; Ctrl-C
-    then drains the workers first. Settings are read once: after a change run `nightmill down` and `up` again.
+    Without --cluster it needs nothing else: it serves the pools that the settings declare, or else every model that is
+    ready, or the models given; engines start when there is work. Ctrl-C drains the workers.
+
+    With --cluster: where Ray runs already (setting `ray_address`), Nightmill outlives this command: Ctrl-C only ends
+    the view, and `nightmill down` ends Nightmill. Where none runs, one is started on this machine that ends with this
+    command; Ctrl-C then drains the workers first. Settings are read once: after a change run `down` and `up` again.
     """
-    if not cluster:
-        raise click.UsageError("Say --cluster; without a cluster `nightmill run` needs nothing to be up.")
     if config is not None:
         app.config_option = config
+    if not cluster:
+        if detach:
+            raise click.UsageError("--detach goes with --cluster.")
+        from api.cli.here import up_here
+
+        return up_here(app, models, as_json=as_json)
+    if models:
+        raise click.UsageError("--model goes without --cluster: there the settings declare the pools.")
     _check_pools(app)
     ray = _cluster(app)
     if not ray.attach(start=not detach):
         _not_up(app)
     try:
         fresh = ray.up()
-        click.echo("Nightmill is starting." if fresh else "Nightmill is up already, with the settings of its start.")
-        if config is not None:
+        began = "Nightmill is starting." if fresh else "Nightmill is up already, with the settings of its start."
+        tell(began, as_json=as_json, event="up", started=fresh, ray_address=app.settings.ray_address, own=ray.own)
+        if config is not None and not as_json:
             click.echo(f"For the other commands: export NIGHTMILL_CONFIG={config.absolute()}")
         if detach:
             return Exit.OK
-        click.echo("Ctrl-C drains the workers and ends it." if ray.own else "Ctrl-C leaves it running.")
-        _show_until_stopped(ray)
+        if not as_json:
+            click.echo("Ctrl-C drains the workers and ends it." if ray.own else "Ctrl-C leaves it running.")
+        _show_until_stopped(ray, as_json=as_json)
         if ray.own:
-            click.echo("Draining …")
-            ray.down(_DOWN_S)
+            tell("Draining …", as_json=as_json, event="draining")
+            tell("Nightmill is down.", as_json=as_json, event="down", drained=ray.down(_DOWN_S))
     finally:
         ray.detach()
     return Exit.OK
@@ -82,18 +97,21 @@ def up(app: AppContext, *, cluster: bool, config: Path | None, detach: bool) -> 
 
 @click.command()
 @click.option("--timeout", type=click.FloatRange(min=0), default=_DOWN_S, show_default=True, help="Seconds to drain.")
+@json_option
 @pass_app
-def down(app: AppContext, *, timeout: float) -> Exit:
+def down(app: AppContext, *, timeout: float, as_json: bool) -> Exit:
     """Drain all workers and end Nightmill on the Ray cluster. Jobs stay and go on at the next `nightmill up`."""
     ray = _cluster(app)
     if not ray.attach():
-        click.echo("No Ray cluster runs there; nothing is up.")
+        tell("No Ray cluster runs there; nothing is up.", as_json=as_json, was_up=False, drained=True)
         return Exit.OK
     try:
+        was_up = ray.fleet() is not None
         drained = ray.down(timeout)
     finally:
         ray.detach()
-    click.echo("Nightmill is down." if drained else "Nightmill is down; what was not drained in time is done again.")
+    ended = "Nightmill is down." if drained else "Nightmill is down; what was not drained in time is done again."
+    tell(ended, as_json=as_json, was_up=was_up, drained=drained)
     return Exit.OK
 
 
@@ -102,7 +120,7 @@ def down(app: AppContext, *, timeout: float) -> Exit:
 @pass_app
 def pools(app: AppContext, *, as_json: bool) -> None:
     """List the declared pools, what waits for them, and their workers."""
-    declared = app.settings.pools
+    declared = app.home.pools
     standings = _ask_if_up(app, "pools")
     facts = [_pool_facts(app, pool, standings.get(pool.name, {})) for pool in declared]
     if as_json:
@@ -122,7 +140,7 @@ def pools(app: AppContext, *, as_json: bool) -> None:
 @pass_app
 def workers(app: AppContext, *, as_json: bool) -> None:
     """List the workers of the cluster."""
-    with _attached(app) as ray:
+    with attached(app) as ray:
         found = ray.ask("workers")
     if as_json:
         print_json(found)
@@ -149,47 +167,51 @@ def workers(app: AppContext, *, as_json: bool) -> None:
 
 @click.command()
 @click.argument("worker")
+@json_option
 @pass_app
-def drain(app: AppContext, *, worker: str) -> None:
+def drain(app: AppContext, *, worker: str, as_json: bool) -> None:
     """Take a worker out: it commits what is finished, gives the rest back and ends.
 
     Another takes its place if its pool needs one.
     """
-    with _attached(app) as ray:
+    with attached(app) as ray:
         if not ray.ask("drain", worker):
             names = ", ".join(w["name"] for w in ray.ask("workers")) or "none"
             raise NotFound(kind="worker", name=worker, hint=f"There are: {names}.")
-    click.echo(f"{worker}: draining")
+    tell(f"{worker}: draining", as_json=as_json, worker=worker, phase="draining")
 
 
 @click.command()
 @click.argument("pool")
+@json_option
 @pass_app
-def restart(app: AppContext, *, pool: str) -> None:
+def restart(app: AppContext, *, pool: str, as_json: bool) -> None:
     """Replace all workers of a pool, one after the other; jobs go on meanwhile."""
     from jobs.pools import pool_named
 
     pool_named(pool, app.settings.pools)
-    with _attached(app) as ray:
+    with attached(app) as ray:
         count = ray.ask("roll", pool)
-    click.echo(f"{pool}: {count} workers are replaced, one after the other")
+    sentence = f"{pool}: {count} workers are replaced, one after the other"
+    tell(sentence, as_json=as_json, pool=pool, workers=count)
 
 
 # ---- helpers ------------------------------------------------------------------------------------
 
 
 def _cluster(app: AppContext) -> Cluster:
+    settings = app.settings  # first: what they add to the environment, Ray reads when it is imported
     try:
         from workers.actors.cluster import Cluster
     except ModuleNotFoundError as missing:
         if missing.name != "ray":
             raise
         raise RayMissing from None
-    return Cluster(app.settings)
+    return Cluster(settings)
 
 
 @contextmanager
-def _attached(app: AppContext) -> Iterator[Cluster]:
+def attached(app: AppContext) -> Iterator[Cluster]:
     """A cluster on which Nightmill is up. Raises NotUp."""
     ray = _cluster(app)
     if not ray.attach():
@@ -209,17 +231,20 @@ def _not_up(app: AppContext) -> None:
 def _ask_if_up(app: AppContext, what: str) -> Any:
     """The fleet's answer, or an empty one where it is not up."""
     try:
-        with _attached(app) as ray:
+        with attached(app) as ray:
             return ray.ask(what)
     except (NotUp, RayMissing):
         return {}
 
 
 def _check_pools(app: AppContext) -> None:
+    from infra.engines.known_args import check_engine_args
+
     if not app.settings.pools:
         raise NoPools
     for pool in app.settings.pools:
-        app.home.registry.resolve(pool.model)
+        model = app.home.registry.resolve(pool.model)
+        check_engine_args(model.engine, pool.engine_args, source=f"pools.{pool.name}.engine_args")
         app.home.example_prices(pool.model)
 
 
@@ -239,16 +264,17 @@ def _pool_facts(app: AppContext, pool: Pool, standing: Mapping[str, Any]) -> dic
     }
 
 
-def _show_until_stopped(ray: Cluster) -> None:
+def _show_until_stopped(ray: Cluster, *, as_json: bool) -> None:
     """A line whenever something changed."""
     stopped = threading.Event()
     before = {n: signal.signal(n, lambda *_: stopped.set()) for n in (signal.SIGINT, signal.SIGTERM)}
     shown = ""
     try:
         while not stopped.is_set():
-            line = _one_line(ray.ask("pools"))
+            standings = ray.ask("pools")
+            line = _one_line(standings)
             if line != shown:
-                click.echo(line)
+                tell(line, as_json=as_json, event="pools", pools=standings)
                 shown = line
             stopped.wait(_LOOK_S)
     finally:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,10 +24,15 @@ class AppContext:
 
     @cached_property
     def settings(self) -> Settings:
-        """Raises BadSetting."""
+        """With what the `environment_file` adds to this process's environment. Raises BadSetting."""
         from infra.settings import load
 
-        return load(home=self.home_option, config=self.config_option)
+        settings = load(home=self.home_option, config=self.config_option)
+        if settings.environment_file != Path():
+            from infra.settings.environment import add_to_environment
+
+            add_to_environment(settings.home / settings.environment_file, os.environ)
+        return settings
 
     @cached_property
     def home(self) -> Home:
@@ -33,6 +40,11 @@ class AppContext:
         from infra.bootstrap import open_home
 
         return open_home(self.settings)
+
+    @property
+    def actor(self) -> str:
+        """Who acts, for the audit log and a job's record."""
+        return f"cli:{getpass.getuser()}"
 
     @property
     def log_file(self) -> Path | None:

@@ -16,12 +16,14 @@ import click
 from api.cli.exits import Exit
 from api.cli.view import View
 from infra.bootstrap import Home
+from infra.engines.known_args import check_engine_args
 from infra.engines.process import EngineProcess
 from jobs.ending import PauseRule, open_tasks
 from jobs.errors import JobOwned, NightmillError
 from jobs.model import Job, JobState, Model, Outcome
 from jobs.ports.engine import EngineInfo
-from workers.main import end_without_engine, open_mill, owned, plan_first, plans_of, tidy
+from workers.about import about
+from workers.main import database_figures, end_without_engine, open_mill, owned, plan_first, plans_of, show, tidy
 from workers.mill import Mill, Snapshot, pause_for
 
 LOOK_S = 0.1
@@ -58,8 +60,9 @@ class Stops:
 
 
 def engine_for(home: Home, model: Model, engine_args: dict[str, object]) -> EngineProcess:
-    """The engine of a model, not yet started."""
-    return home.engine(model, engine_args, f"engine-{model.name}-{os.getpid()}")
+    """The engine of a model, not yet started. Raises BadInput naming an argument that it does not know."""
+    check_engine_args(model.engine, engine_args, source="--engine-arg")
+    return home.making.one(model, engine_args, f"engine-{model.name}-{os.getpid()}")
 
 
 def pause_rule(home: Home, job: Job, *, resumed: bool) -> PauseRule:
@@ -84,6 +87,11 @@ def drive(home: Home, job: Job, engine: EngineProcess, view: View, *, pause: Pau
     if job.state.terminal:
         tidy(home)  # that run may have died before `_SUCCESS`
         return _end(view, job, None, 0.0)
+    with about(job):
+        return _drive_to_its_end(home, job, engine, view, pause)
+
+
+def _drive_to_its_end(home: Home, job: Job, engine: EngineProcess, view: View, pause: PauseRule) -> Exit:
     try:
         code = _drive(home, job, engine, view, pause)
     except NightmillError:
@@ -147,6 +155,7 @@ def _start(engine: EngineProcess, view: View, stops: Stops, meanwhile: Callable[
 def _watch(home: Home, mill: Mill, view: View, stops: Stops) -> Exit:
     began = time.monotonic()
     mill.start()
+    shown = show(home, {"role": "run"}, [mill.figures, database_figures(home)], lasting=False)
     drained = False
     try:
         while not mill.rest(LOOK_S):
@@ -161,6 +170,7 @@ def _watch(home: Home, mill: Mill, view: View, stops: Stops) -> Exit:
         if drained:
             pause_for(home.store, mill.job_id, "stopped by a signal")
         job = mill.close()
+        shown.close()
     return _end(view, job, snapshot, seconds)
 
 

@@ -157,11 +157,15 @@ def pause(app: AppContext, *, job_text: str, as_json: bool) -> None:
 @pass_app
 def cancel(app: AppContext, *, job_text: str, as_json: bool) -> None:
     """Cancel a job: finished rows stay, every other row becomes a `cancelled` row of the results."""
-    from workers.main import end_without_engine, tidy
+    from workers.main import end_without_engine, seal_if_missing, tidy
 
     home = app.home
-    tidy(home)
     job = home.store.find_job(job_text)
+    if seal_if_missing(home, job):
+        _tell(job, f"{job.state} already; its _SUCCESS was missing and is written now", as_json=as_json)
+        return
+    tidy(home)
+    job = home.store.job(job.id)
     if job.state is JobState.CANCELLED:
         _tell(job, "cancelled already", as_json=as_json)
         return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from api.cli.aliases import alias, aliases, unalias
 from api.cli.context import AppContext, json_option, pass_app
 from api.cli.output import print_json, progress_bar, table
 from api.cli.prices import price_text, shown_price
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 
 @click.group()
 def models() -> None:
-    """List, add, prepare, verify and remove models."""
+    """List, add, prepare, verify and remove models, and give them other names."""
+
+
+for _command in (alias, aliases, unalias):
+    models.add_command(_command)
 
 
 @models.command("list")
@@ -179,7 +184,7 @@ def _value(text: str) -> Any:
 def _set_price(app: AppContext, name: str, text: str) -> None:
     from infra.models.prices import set_price
 
-    set_price(app.home.store, name, text, app.settings.currency, now=app.home.clock.now())
+    set_price(app.home.store, name, text, app.settings.currency, now=app.home.clock.now(), actor=app.actor)
 
 
 def _show(app: AppContext, model: Model, what: str, *, as_json: bool) -> None:

@@ -61,6 +61,15 @@ def print_json(value: object, *, err: bool = False) -> None:
     click.echo(json.dumps(plain(value), ensure_ascii=False), err=err)
 
 
+def tell(sentence: str, *, as_json: bool, **facts: object) -> None:
+    """The sentence for a person, or the facts for a machine; one line, written at once."""
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(sentence)
+    sys.stdout.flush()
+
+
 def plain(value: object) -> Any:
     """Dataclasses as objects, mappings and sequences as such, anything else that JSON has not as text."""
     if is_dataclass(value) and not isinstance(value, type):

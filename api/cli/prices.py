@@ -8,7 +8,7 @@ import click
 
 from api.cli.context import AppContext, json_option, pass_app
 from api.cli.output import print_json, table
-from jobs.pricing import parse, show_micro
+from jobs.pricing import parse, show_micro, show_price
 
 if TYPE_CHECKING:
     from jobs.model import Price
@@ -37,7 +37,8 @@ def set_price(app: AppContext, model: str, price: str | None, free: bool, as_jso
         msg = f"Say what {model} costs: INPUT/CACHED/OUTPUT, as 0.15/0.075/0.60, or --free."
         raise click.UsageError(msg)
     app.home.registry.check_known(model)
-    new = book.set_price(app.home.store, model, text, app.settings.currency, now=app.home.clock.now())
+    now = app.home.clock.now()
+    new = book.set_price(app.home.store, model, text, app.settings.currency, now=now, actor=app.actor)
     if as_json:
         print_json(new)
     else:
@@ -84,5 +85,4 @@ def shown_price(price: Price | None) -> str | None:
     """Such as "0.15/0.075/0.6 USD"."""
     if price is None:
         return None
-    figures = "/".join(show_micro(n) for n in (price.input_micro, price.cached_micro, price.output_micro))
-    return f"{figures} {price.currency}" + (" (example)" if price.example else "")
+    return show_price(price) + (" (example)" if price.example else "")

@@ -13,6 +13,7 @@ from infra.bootstrap import Home
 from jobs.model import Model, Price
 from jobs.ports.intake import SubmitRequest
 from jobs.pricing import show
+from jobs.prompts import messages_of, plain_text
 from jobs.quote import Quote, quote
 from jobs.submit import Checked, check
 
@@ -72,6 +73,5 @@ def _lines(found: Quote, model: Model, price: Price, source: str) -> Iterator[tu
 
 
 def _prompt_text(found: Quote) -> str:
-    if isinstance(found.first_prompt, str):
-        return found.first_prompt
-    return "\n".join(f"[{role}] {content}" for role, content in found.first_prompt or ())
+    prompt = found.first_prompt or ""
+    return "\n".join(f"[{role}] {''.join(rest)}" for role, *rest in messages_of(prompt)) or plain_text(prompt)

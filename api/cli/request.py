@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import getpass
 import json
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from jobs import request
 from jobs.errors import BadInput
 from jobs.model import Priority
 from jobs.ports.intake import SubmitRequest
+from jobs.request import SAMPLING, Parameter, sampling_of
+
+__all__ = [
+    "Duration", "engine_args", "job_options", "key_values", "request_of", "sampling_of", "sampling_options",
+]  # fmt: skip
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-_SAMPLING: tuple[tuple[str, Any, str], ...] = (
-    ("max_tokens", click.IntRange(min=1), "Output tokens a row may have; a row cut off by it is `truncated`."),
-    ("temperature", click.FloatRange(0, 2), "0 picks the likeliest token each time."),
-    ("top_p", click.FloatRange(0, 1, min_open=True), "Nucleus sampling."),
-    ("top_k", click.IntRange(min=-1), "Sample among the k likeliest tokens."),
-    ("min_p", click.FloatRange(0, 1), "Least probability, relative to the likeliest token's."),
-    ("seed", int, "Seed of the sampling of every row."),
-    ("presence_penalty", click.FloatRange(-2, 2), "Penalty on tokens that occurred."),
-    ("frequency_penalty", click.FloatRange(-2, 2), "Penalty on tokens by how often they occurred."),
-    ("repetition_penalty", click.FloatRange(0, 2, min_open=True), "Factor against repetition; 1 for none."),
-)
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Share(click.ParamType[float | None]):
@@ -38,15 +29,10 @@ class Share(click.ParamType[float | None]):
     name = "share"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
-        if value is None or isinstance(value, float) or value == "never":
-            return None if value == "never" else value
         try:
-            share = float(value.rstrip("%")) / (100 if value.endswith("%") else 1)
-        except ValueError:
-            self.fail(f"{value!r} is no share: write 20%, 0.2 or never", param, ctx)
-        if not 0 <= share <= 1:
-            self.fail(f"{value!r} is not between 0% and 100%", param, ctx)
-        return share
+            return request.share(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Duration(click.ParamType[float]):
@@ -55,12 +41,10 @@ class Duration(click.ParamType[float]):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, (int, float)):
-            return float(value)
-        found = _DURATION.fullmatch(value.strip())
-        if not found:
-            self.fail(f"{value!r} is no duration: write 90s, 30m, 8h or 2d", param, ctx)
-        return float(found[1]) * _SECONDS[found[2]]
+        try:
+            return request.duration_s(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 def key_values(name: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], dict[str, str]]:
@@ -89,15 +73,17 @@ def _not_empty(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 def sampling_options(command: Command) -> Command:
     """One option a sampling parameter, by its OpenAI or vLLM name."""
-    for name, kind, text in reversed(_SAMPLING):
-        command = click.option(f"--{name.replace('_', '-')}", name, type=kind, help=text)(command)
+    for parameter in reversed(SAMPLING):
+        option = f"--{parameter.name.replace('_', '-')}"
+        command = click.option(option, parameter.name, type=_kind(parameter), help=parameter.help)(command)
     return click.option("--stop", multiple=True, help="End the output at this text; repeatable.")(command)
 
 
-def sampling_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The sampling parameters that were given."""
-    given = {name: options[name] for name, _, _ in _SAMPLING if options.get(name) is not None}
-    return {**given, "stop": list(options["stop"])} if options.get("stop") else given
+def _kind(parameter: Parameter) -> Any:
+    low, high = parameter.low, parameter.high
+    if not parameter.whole:
+        return click.FloatRange(low, high, min_open=parameter.above_low)
+    return int if low is None else click.IntRange(min=int(low))
 
 
 def job_options(command: Command) -> Command:
@@ -184,32 +170,25 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def request_of(options: Mapping[str, Any], *, tenant: str) -> SubmitRequest:
     """The request that these options describe; files are read here."""
     keep = options["keep"]
-    return SubmitRequest(
-        input=options["input_"],
-        model=options["model"],
-        output=_absolute(options["output"]),
+    asked = {
+        **options,
+        "input": _absolute(options["input_"]),
+        "output": _absolute(options["output"]),
+        "id": options["id_column"],
+        "tags": options["tag"],
+        "template": _text(options["template"]),
+        "schema": _text(options["schema"]),
+        "keep": None if keep is None else [name.strip() for name in keep.split(",") if name.strip()],
+        "vary": {name: values.split(",") for name, values in options["vary"].items()},
+        "pause_on": "never" if options["pause_on"] is None else options["pause_on"],
+        "pool": options.get("pool_name"),
+    }
+    return request.request_of(
+        asked,
         tenant=options["tenant"] or tenant,
-        project=options["project"],
-        tags=options["tag"],
         creator=f"cli:{getpass.getuser()}",
-        priority=Priority(options["priority"]),
-        id_column=options["id_column"],
-        system=options["system"],
-        prompt=options["prompt"],
-        template=_text(options["template"]),
-        schema=_text(options["schema"]),
-        keep=None if keep is None else tuple(name.strip() for name in keep.split(",") if name.strip()),
-        vary={name: tuple(values.split(",")) for name, values in options["vary"].items()},
-        sampling=sampling_of(options),
+        key=options["idempotency_key"],
         engine_args=engine_args(options["engine_arg"]),
-        limit=options["limit"],
-        order=options["order"],
-        rows_per_task=options["rows_per_task"],
-        sample=options["sample"] or 0,
-        sample_seed=options["sample_seed"],
-        pause_on=options["pause_on"],
-        deadline_s=options["deadline"],
-        idempotency_key=options["idempotency_key"],
     )
 
 
@@ -224,8 +203,8 @@ def engine_args(given: Mapping[str, str]) -> dict[str, Any]:
     return out
 
 
-def _absolute(folder: str) -> str:
-    return folder if "://" in folder else str(Path(folder).expanduser().absolute())
+def _absolute(place: str) -> str:
+    return place if "://" in place else str(Path(place).expanduser().absolute())
 
 
 def _text(file: Path | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from infra.bootstrap import Home
@@ -18,13 +19,14 @@ class NothingToRetry(Refused):
     code = "nothing_to_retry"
 
 
-def make_retry(home: Home, job_text: str, outcomes: str, output: str | None, sampling: dict[str, Any]) -> Job:
+def make_retry(
+    home: Home, parent: Job, outcomes: str, output: str | None, sampling: Mapping[str, Any], child_id: str | None = None
+) -> Job:
     """Write the row numbers and the child's record. Raises Refused."""
-    parent = home.store.find_job(job_text)
     if not parent.state.terminal:
         raise WrongState(job=parent.id, state=parent.state, action="retry", needed="finished")
     wanted = outcomes_of(outcomes)
-    child_id = home.ids.job_id()
+    child_id = child_id or home.ids.job_id()
     select, rows = home.results.select_rows(parent, wanted, child_id)
     if not rows:
         raise NothingToRetry(job=parent.id, outcomes=outcomes)

@@ -33,10 +33,12 @@ def run(app: AppContext, /, *, dry_run: bool, quiet: bool, as_json: bool, **opti
         return _quote(app, options, as_json=as_json)
     from api.cli.driving import drive, engine_for, pause_rule
     from api.cli.view import tell_job, view_for
-    from jobs.submit import check, submit
+    from jobs.submit import check, made_before, submit
 
     home = app.home
     request = request_of(options, tenant=home.settings.tenant)
+    if (made := made_before(request, home.store)) is not None:
+        return _take_up(app, made, dict(request.engine_args), quiet=quiet, as_json=as_json)
     engine = engine_for(home, home.registry.resolve(request.model), dict(request.engine_args))
     view = view_for(quiet=quiet, as_json=as_json)
     try:
@@ -47,12 +49,32 @@ def run(app: AppContext, /, *, dry_run: bool, quiet: bool, as_json: bool, **opti
             view.note("Asking the engine whether it can follow the schema …")
             engine.check_schema(checked.examined.spec.schema)
         job = submit(checked, intake=home.intake, store=home.store, ids=home.ids)
-        view.note(f"Job {job.id}: {job.total_rows:,} rows of {request.input}")
+        view.note(f"Job {job.id}: {job.total_rows:,} rows of {options['input_']}")
         tell_job(job, as_json=as_json)
         return drive(home, job, engine, view, pause=pause_rule(home, job, resumed=False))
     finally:
         view.close()
         engine.stop()
+
+
+def _take_up(app: AppContext, job: Job, engine_args: dict[str, Any], *, quiet: bool, as_json: bool) -> int:
+    """Go on with what an earlier run with the same idempotency key began, or tell how it ended."""
+    from api.cli.driving import drive, engine_for, pause_rule
+    from api.cli.view import tell_job, view_for
+
+    home = app.home
+    if in_cluster(job):
+        tell_cluster_job(job, as_json=as_json)
+        return Exit.OK
+    if job.state.ending:
+        return _go_on(app, job, engine_args, resumed=False, quiet=quiet, as_json=as_json)
+    model = home.registry.resolve(job.spec.model)
+    if not job.state.terminal:
+        home.intake.check_unchanged(job, home.store.files(job.id), model)
+    view = view_for(quiet=quiet, as_json=as_json)
+    tell_job(job, as_json=as_json)
+    engine = engine_for(home, model, engine_args)
+    return drive(home, job, engine, view, pause=pause_rule(home, job, resumed=False))
 
 
 @click.command()
@@ -85,11 +107,14 @@ def resume(app: AppContext, *, job_text: str, engine_arg: dict[str, str], quiet:
     Only what had not been committed is done again. JOB is an id, its beginning or end, or `last`. A job of a cluster
     goes on there, and this command returns at once.
     """
-    from workers.main import tidy
+    from workers.main import seal_if_missing, tidy
 
     home = app.home
-    tidy(home)  # a process that died between the job's end and `_SUCCESS` left only that to do
     job = home.store.find_job(job_text)
+    if seal_if_missing(home, job):  # a process that died between the job's end and `_SUCCESS` left only that to do
+        return _tell_end(job, f"it was {job.state} already, and only its _SUCCESS was missing", as_json=as_json)
+    tidy(home)
+    job = home.store.job(job.id)
     if job.state.terminal:
         raise WrongState(job=job.id, state=job.state, action="resume", needed="running or paused")
     if in_cluster(job):
@@ -126,7 +151,7 @@ def retry(
     """
     from api.cli.retrying import make_retry
 
-    job = make_retry(app.home, job_text, outcomes, output, sampling_of(options))
+    job = make_retry(app.home, app.home.store.find_job(job_text), outcomes, output, sampling_of(options))
     if in_cluster(job):
         tell_cluster_job(job, as_json=as_json)
         return Exit.OK
@@ -135,17 +160,13 @@ def retry(
 
 def _go_on(app: AppContext, job: Job, extra_args: dict[str, Any], *, resumed: bool, quiet: bool, as_json: bool) -> int:
     from api.cli.driving import drive, engine_for, pause_rule
-    from api.cli.view import emit, job_facts, tell_job, view_for
+    from api.cli.view import tell_job, view_for
     from workers.main import end_without_engine
 
     home = app.home
     if job.state.ending:
         job = end_without_engine(home, job)
-        if as_json:
-            emit({"event": "end", **job_facts(job)})
-        else:
-            click.echo(f"{job.id} is {job.state}: {job.folder}")
-        return Exit.NOT_COMPLETED
+        return _tell_end(job, f"it is {job.state}", as_json=as_json)
     model = home.registry.resolve(job.spec.model)
     home.intake.check_unchanged(job, home.store.files(job.id), model)
     rule = pause_rule(home, job, resumed=resumed and job.state is JobState.PAUSED)
@@ -154,3 +175,14 @@ def _go_on(app: AppContext, job: Job, extra_args: dict[str, Any], *, resumed: bo
     tell_job(job, as_json=as_json)
     engine = engine_for(home, model, {**job.spec.engine_args, **extra_args})
     return drive(home, job, engine, view, pause=rule)
+
+
+def _tell_end(job: Job, text: str, *, as_json: bool) -> int:
+    from api.cli.driving import exit_of
+    from api.cli.view import emit, job_facts
+
+    if as_json:
+        emit({"event": "end", **job_facts(job)})
+    else:
+        click.echo(f"{job.id}: {text}; results: {job.folder}")
+    return exit_of(job)

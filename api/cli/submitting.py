@@ -10,9 +10,9 @@ import click
 from api.cli.context import AppContext, json_option, pass_app
 from api.cli.exits import Exit
 from api.cli.request import job_options, request_of
-from jobs.errors import BadInput, WrongState
+from jobs.errors import BadInput, BadSchema, NightmillError, WrongState
 from jobs.model import Job, JobState, Priority, Usage
-from jobs.pools import is_private, pool_named, resolve_pool
+from jobs.pools import Pool, is_private
 
 _LOOK_S = 0.5
 
@@ -23,30 +23,48 @@ _LOOK_S = 0.5
 @json_option
 @pass_app
 def submit(app: AppContext, /, *, pool_name: str | None, as_json: bool, **options: Any) -> None:
-    """Hand a job to the cluster and return at once; the job's id goes to stdout.
+    """Hand a job to `nightmill up` and return at once; the job's id goes to stdout.
 
-    The model says which pool runs it. The job waits in the database until the cluster is up; `nightmill watch` shows
+    The model says which pool runs it. The job waits in the database until Nightmill is up; `nightmill watch` shows
     how it goes on.
     """
-    from jobs.submit import check
-    from jobs.submit import submit as write_job
+    from jobs.submit import submit_to_pool
 
     if options["engine_arg"]:
         raise BadInput(source="--engine-arg", reason="in a cluster the pool's settings say how its engines run")
-    home, pools = app.home, app.settings.pools
-    request = request_of(options, tenant=app.settings.tenant)
-    pool = resolve_pool(request.model, pools) if pool_name is None else pool_named(pool_name, pools)
-    if pool.model != request.model:
-        raise BadInput(source="--pool", reason=f"pool {pool.name} serves {pool.model}, not {request.model}")
-    home.example_prices(request.model)
-    request = request.evolve(engine_args=pool.engine_args)
-    checked = check(request, intake=home.intake, models=home.registry, store=home.store)
-    if checked.model.engine == "fake":
+    home = app.home
+    home.example_prices(options["model"])
+    job = submit_to_pool(
+        request_of({**options, "pool_name": pool_name}, tenant=app.settings.tenant),
+        pools=home.pools,
+        intake=home.intake,
+        models=home.registry,
+        store=home.store,
+        ids=home.ids,
+        can_follow=lambda pool, schema: _ask_engine(app, pool, schema),
+    )
+    if home.registry.resolve(job.spec.model).engine == "fake":
         from api.cli.driving import FAKE
 
         click.secho(FAKE, err=True, fg="red", bold=True)
-    job = write_job(checked, intake=home.intake, store=home.store, ids=home.ids, pool=pool.name)
     tell_cluster_job(job, as_json=as_json)
+
+
+def _ask_engine(app: AppContext, pool: Pool, schema: str) -> None:
+    """`jobs.submit.SchemaCheck`, where Nightmill is up on a cluster; elsewhere the engine tells at its first row."""
+    import structlog
+
+    from api.cli.cluster import attached
+
+    try:
+        with attached(app):
+            from workers.actors.common import can_follow
+
+            can_follow(pool, schema)
+    except BadSchema:
+        raise
+    except NightmillError as error:
+        structlog.get_logger().info("schema_unasked", pool=pool.name, reason=error.sentence)
 
 
 def tell_cluster_job(job: Job, *, as_json: bool) -> None:
@@ -69,7 +87,8 @@ def watch(app: AppContext, *, job_text: str, quiet: bool, as_json: bool) -> Exit
     """Show a job's progress until it ends or pauses. Ctrl-C ends the view only."""
     from api.cli.driving import exit_of
     from api.cli.view import view_for
-    from workers.mill import Meter, Snapshot
+    from workers.meter import Meter
+    from workers.mill import Snapshot
 
     store = app.home.store
     job = first = store.find_job(job_text)
@@ -111,12 +130,16 @@ def _since(before: Usage, now: Usage) -> Usage:
 @click.command()
 @click.argument("job_text", metavar="JOB")
 @click.argument("level", type=click.Choice([str(p) for p in Priority]))
+@json_option
 @pass_app
-def priority(app: AppContext, *, job_text: str, level: str) -> None:
+def priority(app: AppContext, *, job_text: str, level: str, as_json: bool) -> None:
     """Change a job's priority. What was released with the old one is taken back and released anew."""
     store = app.home.store
     job = store.set_priority(store.find_job(job_text).id, Priority(level))
-    click.echo(f"{job.id}: {level}")
+    if as_json:
+        tell_cluster_job(job, as_json=True)
+    else:
+        click.echo(f"{job.id}: {level}")
 
 
 def in_cluster(job: Job) -> bool:

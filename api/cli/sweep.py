@@ -1,6 +1,8 @@
-"""`nightmill sweep`: files of leases that can never commit them."""
+"""`nightmill sweep`: files of leases that can never commit them, and files that nobody can ask for any more."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +12,10 @@ from api.cli.output import print_json, table, when
 from api.cli.request import Duration
 from jobs.errors import Unavailable
 from jobs.sweeping import Dead
+
+if TYPE_CHECKING:
+    from infra.data.filesweeping import FileSweeper
+    from infra.data.sweeping import Skipped, Sweeper
 
 
 @click.command()
@@ -25,31 +31,55 @@ from jobs.sweeping import Dead
 @json_option
 @pass_app
 def sweep(app: AppContext, *, older_than_s: float, dry_run: bool, as_json: bool) -> Exit:
-    """Delete what dead leases left under `_parts/` in the result folders of all jobs.
+    """Delete what is of no use any more: parts of dead leases, deleted and expired files, uploads that never ended.
 
-    A part goes only when the database says that its lease is over and that it is not among the job's results, and has
-    said so for the given time. Files that a process left unfinished go once their job has ended.
+    A part below `_parts/` of a result folder goes only when the database says that its lease is over and that it is not
+    among the job's results, and has said so for the given time. Files that a process left unfinished go once their job
+    has ended. A file that was deleted or has expired goes when it has been so for the given time and no job or batch
+    reads it. Answers to idempotency keys are forgotten after the setting `idempotency_keep_s`.
     """
-    from infra.data.sweeping import Sweeper
     from workers.main import tidy
 
     tidy(app.home)
-    sweeper = Sweeper(store=app.home.store, objects=app.home.objects, older_than_s=older_than_s)
     swept: list[Dead] = []
-    for found in sweeper.find():
-        if not dry_run:
-            sweeper.delete(found)
-        swept += found
-    size = sum(file.size for file in swept)
+    skipped: list[Skipped] = []
+    for sweeper in _sweepers(app, older_than_s):
+        for found in sweeper.find():
+            if not dry_run:
+                sweeper.delete(found)
+            swept += found
+        skipped += sweeper.skipped
+    answers = 0 if dry_run else app.home.store.forget_replays(app.settings.idempotency_keep_s)
     if as_json:
-        skipped = [{"job": one.job, "reason": one.error.sentence} for one in sweeper.skipped]
-        print_json({"dry_run": dry_run, "files": swept, "bytes": size, "skipped": skipped})
+        size = sum(file.size for file in swept)
+        told = [{"job": one.job, "reason": one.error.sentence} for one in skipped]
+        print_json({"dry_run": dry_run, "files": swept, "bytes": size, "answers": answers, "skipped": told})
     else:
-        if swept:
-            table(["FILE", "BYTES>", "USELESS SINCE", "WHY"], [[f.uri, f.size, when(f.since), f.why] for f in swept])
-        verb = "would be deleted" if dry_run else "deleted"
-        click.echo(f"{len(swept):,} files of {size:,} bytes {verb}.")
-        for one in sweeper.skipped:
-            click.echo(f"Not looked at: {one.job}: {one.error.sentence}", err=True)
-    away = any(isinstance(one.error, Unavailable) for one in sweeper.skipped)
+        _show(swept, skipped, dry_run=dry_run)
+    away = any(isinstance(one.error, Unavailable) for one in skipped)
     return Exit.UNAVAILABLE if away else Exit.OK
+
+
+def _sweepers(app: AppContext, older_than_s: float) -> tuple[Sweeper, FileSweeper]:
+    from infra.data.filesweeping import FileSweeper
+    from infra.data.frozen import tenant_folder
+    from infra.data.sweeping import Sweeper
+
+    home = app.home
+    files = FileSweeper(
+        store=home.store,
+        objects=home.objects,
+        folder=lambda tenant: tenant_folder(home.own_objects, tenant),
+        older_than_s=older_than_s,
+        keep_s=app.settings.idempotency_keep_s,
+    )
+    return Sweeper(store=home.store, objects=home.objects, older_than_s=older_than_s), files
+
+
+def _show(swept: list[Dead], skipped: list[Skipped], *, dry_run: bool) -> None:
+    if swept:
+        table(["FILE", "BYTES>", "USELESS SINCE", "WHY"], [[f.uri, f.size, when(f.since), f.why] for f in swept])
+    size = sum(file.size for file in swept)
+    click.echo(f"{len(swept):,} files of {size:,} bytes {'would be deleted' if dry_run else 'deleted'}.")
+    for one in skipped:
+        click.echo(f"Not looked at: {one.job}: {one.error.sentence}", err=True)

@@ -1,4 +1,4 @@
-"""`nightmill topics` and `nightmill dead`: what lies in the queue, and what nobody could read."""
+"""`nightmill topics` and `nightmill dead`: what lies in the queue, and what went no further."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from api.cli.context import AppContext, json_option, pass_app
 from api.cli.output import print_json, table
 from jobs.errors import NotFound, Unavailable
 from jobs.ports.queue import Outgoing, Queue, Record
-from workers.dispatcher import ORIGIN, REASON
+from workers.letters import CODE, ORIGIN, OURS, PLACE, REASON
 
 _READ_S = 10.0
 _SHOWN = 80
@@ -24,14 +24,19 @@ _SHOWN = 80
 @json_option
 @pass_app
 def topics(app: AppContext, *, as_json: bool) -> None:
-    """List the topics of the declared pools and what waits in each."""
+    """List the topics of the declared pools and ingresses, and what waits in each."""
     from workers.dispatcher import topics_of
+    from workers.ingress import ingress_group, ingress_topics
 
     prefix, broker = app.settings.topic_prefix, app.home.broker
     facts = [
         _topic_facts(broker, topic, f"{prefix}.{pool.name}")
-        for pool in app.settings.pools
+        for pool in app.home.pools
         for topic in topics_of(prefix, [pool.name])
+    ]
+    facts += [
+        _topic_facts(broker, topic, ingress_group(prefix))
+        for topic in ingress_topics(prefix, app.settings.ingress_tenants)
     ]
     facts.append(_topic_facts(broker, f"{prefix}.dead", None))
     for sentence in broker.disagreements([f["topic"] for f in facts]):
@@ -46,7 +51,7 @@ def topics(app: AppContext, *, as_json: bool) -> None:
 
 
 def _topic_facts(broker: Queue, topic: str, group: str | None) -> dict[str, Any]:
-    """messages: still in the topic; waiting: not yet answered for by the pool's dispatchers."""
+    """messages: still in the topic; waiting: not yet answered for by the pool's dispatchers or the ingress."""
     found = broker.facts(topic)
     if found is None:
         return {"topic": topic, "partitions": 0, "messages": None, "waiting": None}
@@ -66,7 +71,7 @@ def _topic_facts(broker: Queue, topic: str, group: str | None) -> dict[str, Any]
 
 @click.group()
 def dead() -> None:
-    """Messages that nobody could read: list, show and replay them."""
+    """Messages that nobody could read and submissions that were refused: list, show and replay them."""
 
 
 @dead.command("list")
@@ -79,34 +84,48 @@ def list_dead(app: AppContext, *, as_json: bool) -> None:
         print_json(letters)
         return
     table(
-        ("LETTER", "FROM", "REASON", "BYTES"),
-        [(letter["letter"], letter["origin"], letter["reason"], letter["text"][:_SHOWN]) for letter in letters],
+        ("LETTER", "FROM", "KEY", "REASON", "BYTES"),
+        [(f["letter"], f["origin"], f["key"], f["reason"][:_SHOWN], f["text"][:_SHOWN]) for f in letters],
     )
 
 
 @dead.command()
 @click.argument("letter")
+@json_option
 @pass_app
-def show(app: AppContext, *, letter: str) -> None:
-    """Show a dead letter whole, as JSON. LETTER is PARTITION:OFFSET, as `nightmill dead list` shows it."""
-    print_json(_letter(_one(app, letter)))
+def show(app: AppContext, *, letter: str, as_json: bool) -> None:
+    """Show a dead letter whole. LETTER is PARTITION:OFFSET, as `nightmill dead list` shows it."""
+    facts = _letter(_one(app, letter))
+    if as_json:
+        print_json(facts)
+        return
+    for name in ("letter", "origin", "place", "code", "reason", "key"):
+        click.echo(f"{name:<8} {facts[name]}")
+    for name, value in facts["headers"].items():
+        click.echo(f"{'header':<8} {name}: {value}")
+    click.echo(f"\n{facts['text']}")
 
 
 @dead.command()
 @click.argument("letter")
+@json_option
 @pass_app
-def replay(app: AppContext, *, letter: str) -> None:
+def replay(app: AppContext, *, letter: str, as_json: bool) -> None:
     """Send a dead letter to the topic that it came from once more, as it is.
 
-    Safe at any time: a message is only a hint, and one whose task has moved on is dropped.
+    Safe at any time: a message of a task that has moved on is dropped, and a submission is one job by its key. The
+    letter stays where it is until the topic's retention ends.
     """
     record = _one(app, letter)
     origin = _header(record, ORIGIN)
     if not origin:
         raise NotFound(kind="topic to replay to in letter", name=letter, hint="It does not say where it came from.")
-    headers = tuple(header for header in record.headers if header[0] not in {ORIGIN, REASON})
+    headers = tuple(header for header in record.headers if header[0] not in OURS)
     place = app.home.broker.publish([Outgoing(topic=origin, key=record.key, value=record.value, headers=headers)])[0]
-    click.echo(f"{letter}: sent to {place.topic}, partition {place.partition}, offset {place.offset}")
+    if as_json:
+        print_json({"letter": letter, "topic": place.topic, "partition": place.partition, "offset": place.offset})
+    else:
+        click.echo(f"{letter}: sent to {place.topic}, partition {place.partition}, offset {place.offset}")
 
 
 def _records(app: AppContext) -> Iterator[Record]:
@@ -150,9 +169,11 @@ def _letter(record: Record) -> dict[str, Any]:
         "letter": _name(record),
         "key": record.key.decode(errors="backslashreplace"),
         "origin": _header(record, ORIGIN),
+        "place": _header(record, PLACE),
+        "code": _header(record, CODE),
         "reason": _header(record, REASON),
         "text": text,
-        "headers": {k: v.decode(errors="backslashreplace") for k, v in record.headers},
+        "headers": {k: v.decode(errors="backslashreplace") for k, v in record.headers if k not in OURS},
         "json": _json_or_none(text),
     }
 

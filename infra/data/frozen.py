@@ -33,7 +33,7 @@ class JobFolder:
 
     @property
     def uri(self) -> str:
-        return f"{self.home.rstrip('/')}/tenants/{_folder_name(self.tenant)}/jobs/{self.job}"
+        return f"{tenant_folder(self.home, self.tenant)}/jobs/{self.job}"
 
     @property
     def input_schema(self) -> str:
@@ -56,6 +56,11 @@ class JobFolder:
     @property
     def staged(self) -> str:
         return f"{self.uri}/staged"
+
+
+def tenant_folder(home: str, tenant: str) -> str:
+    """URI of the folder below which all of the platform's own objects of a tenant lie."""
+    return f"{home.rstrip('/')}/tenants/{_folder_name(tenant)}"
 
 
 def _folder_name(tenant: str) -> str:

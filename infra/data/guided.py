@@ -12,6 +12,8 @@ from typing import Any
 import jsonschema_rs
 import orjson
 
+from infra.data.schema_bounds import check_bounds
+from infra.data.typed import MAX_SHAPES, TooWide, typed_shapes
 from jobs.errors import BadSchema
 
 _FORMATS = frozenset({
@@ -35,15 +37,19 @@ def check_output_schema(text: str) -> Schema:
         raise BadSchema(reason=f"it is not JSON: {error}") from error
     if not isinstance(schema, dict):
         raise BadSchema(reason="it must be a JSON object")
-    _check_is_schema(schema)
+    check_bounds(text, schema)
+    check_is_schema(schema)
     for pointer, part in _parts(schema, ()):
         for asked, why in _RULES:
             if asked(part):
                 raise BadSchema(reason=f"at {show(pointer)}: {why}")
     try:
         validator(schema)
+        typed_shapes(schema)
     except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
         raise BadSchema(reason=str(error).split("\n", maxsplit=1)[0]) from error
+    except TooWide as error:
+        raise BadSchema(reason=f"its references unfold into more than {MAX_SHAPES} columns") from error
     return schema
 
 
@@ -62,7 +68,8 @@ def show(pointer: Sequence[str | int]) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in pointer) or "the top"
 
 
-def _check_is_schema(schema: Schema) -> None:
+def check_is_schema(schema: Schema) -> None:
+    """Raises BadSchema with the JSON pointer of what is wrong."""
     draft = schema.get("$schema")
     if draft is not None and not (isinstance(draft, str) and draft.startswith(_DRAFTS)):
         raise BadSchema(reason=f"at /$schema: {draft!r} is no draft of JSON Schema that is known here")
@@ -94,7 +101,8 @@ def _parts(schema: Any, pointer: Pointer) -> Iterator[tuple[Pointer, Schema]]:
 
 def _types(part: Schema) -> frozenset[str]:
     found = part.get("type")
-    return frozenset([found] if isinstance(found, str) else [t for t in found or () if isinstance(t, str)])
+    several = found if isinstance(found, list) else [found]  # anything may stand where no schema is looked for
+    return frozenset(kind for kind in several if isinstance(kind, str))
 
 
 def _bounded_pattern(part: Schema) -> bool:
@@ -133,7 +141,7 @@ _RULES: tuple[tuple[Callable[[Schema], bool], str], ...] = (
         _is("array", lambda part: bool({"uniqueItems", "contains", "minContains", "maxContains"} & part.keys())),
         f"{_NOT} uniqueItems, contains, minContains or maxContains",
     ),
-    (_is("string", lambda part: "format" in part and part["format"] not in _FORMATS), f"{_NOT} this format"),
+    (_is("string", lambda part: "format" in part and str(part["format"]) not in _FORMATS), f"{_NOT} this format"),
     (_is("string", _bounded_pattern), f"{_NOT} a pattern or format together with minLength or maxLength"),
     (_is("object", _names_bounded), f"{_NOT} propertyNames with a pattern and a length"),
     (

@@ -73,7 +73,7 @@ class IdCheck:
             self._held, self._held_rows = [], 0
 
     def finish(self) -> None:
-        """Raises BadInput naming the ids that stand more than once, and where."""
+        """Raises BadInput naming the ids that stand more than once, and where; `again`: (id, second row) of each."""
         held = pa.Table.from_batches(self._held, schema=_SCHEMA)
         if self._buckets is None:
             self._check(held)
@@ -87,11 +87,18 @@ class IdCheck:
             return
         groups = table.group_by("id").aggregate([("row", "min"), ("row", "count")])
         twice = groups.filter(pc.greater(groups["row_count"], 1)).sort_by("row_min").slice(0, _SHOWN)
-        found = [self._describe(table, name) for name in twice["id"].to_pylist()]
-        raise BadInput(source=self._source, reason=f"{self._what} must be unique, but {'; '.join(found)}")
+        names = twice["id"].to_pylist()
+        found = [self._describe(table, name) for name in names]
+        reason = f"{self._what} must be unique, but {'; '.join(found)}"
+        again = tuple((name, self._rows(table, name)[1].as_py()) for name in names)
+        raise BadInput(source=self._source, reason=reason, again=again)
+
+    @staticmethod
+    def _rows(table: pa.Table, name: str) -> pa.ChunkedArray:
+        return table.filter(pc.equal(table["id"], name))["row"].sort()
 
     def _describe(self, table: pa.Table, name: str) -> str:
-        rows = table.filter(pc.equal(table["id"], name))["row"].sort()
+        rows = self._rows(table, name)
         places = [self._place(row) for row in rows.slice(0, _SHOWN).to_pylist()]
         more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
         return f"{name!r} stands in {', '.join(places)}{more}"

@@ -11,8 +11,10 @@ from typing import Literal
 
 import pyarrow as pa
 
+from infra.data.bodies import ANY, Rules
 from infra.data.ids import IdCheck, id_texts
-from infra.data.lines import check_lines
+from infra.data.line_files import line_files
+from infra.data.lines import LineReader
 from infra.data.parquet import MAGIC, batch_rows, open_parquet, parquet_facts
 from infra.data.unify import Unifier
 from jobs.errors import BadInput, InputChanged, NightmillError
@@ -31,12 +33,18 @@ _TOKENS = re.compile(r"\*\*/|\*\*|\[[^\]]+\]|.", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs(Value):
-    """A job's input. schema: the unified columns (LINE_SCHEMA for JSONL)."""
+    """A job's input. schema: the unified columns (LINE_SCHEMA for JSONL).
+
+    Of JSONL: endpoint that its lines name; more, dimensions: as in `LineReader`.
+    """
 
     source: str
     files: tuple[InputFile, ...]
     format: Format
     schema: pa.Schema
+    endpoint: str = ""
+    more: bool = False
+    dimensions: frozenset[int | None] = frozenset()
 
     @property
     def rows(self) -> int:
@@ -48,22 +56,31 @@ def absolute(text: str) -> str:
     return text if "://" in text else str(Path(text).absolute())
 
 
-def resolve(objects: Objects, text: str, *, model: str | None = None, scratch: Path) -> Inputs:
+def resolve(objects: Objects, text: str, *, rules: Rules = ANY, scratch: Path) -> Inputs:
     """The input that a path or URI of a file, a folder or a glob names, looked at in full for JSONL.
 
-    model: what the lines of a JSONL file must ask for. scratch: a local folder for buckets of ids.
+    rules: what the lines of a JSONL file may be. scratch: a local folder for buckets of ids.
     Raises BadInput, naming file, line, row or column; NotFound from the object store.
     """
     source = absolute(text)
     found = _find(objects, source)
     kind = _one_format(objects, found)
+    reader = LineReader(rules)
     if kind == "jsonl":
-        files, schema = _lines(objects, source, found, model, scratch), LINE_SCHEMA
+        files, schema = line_files(objects, source, found, reader, scratch), LINE_SCHEMA
     else:
         files, schema = _tables(objects, found)
     if not any(file.rows for file in files):
         raise BadInput(source=source, reason="it has no rows")
-    return Inputs(source=source, files=_placed(files), format=kind, schema=schema)
+    return Inputs(
+        source=source,
+        files=_placed(files),
+        format=kind,
+        schema=schema,
+        endpoint=reader.rules.endpoint if kind == "jsonl" else "",
+        more=reader.more,
+        dimensions=frozenset(reader.dimensions),
+    )
 
 
 def _find(objects: Objects, source: str) -> list[ObjectFacts]:
@@ -140,63 +157,6 @@ def _tables(objects: Objects, found: Sequence[ObjectFacts]) -> tuple[list[InputF
         unifier.add(facts.uri, schema)
         files.append(file)
     return files, unifier.schema
-
-
-def _lines(
-    objects: Objects, source: str, found: Sequence[ObjectFacts], model: str | None, scratch: Path
-) -> list[InputFile]:
-    names = _LineNames()
-    expected = sum(facts.size for facts in found) // 200  # a short request has about 200 bytes
-    with IdCheck(source=source, what="custom_id", place=names.place, expected=expected, scratch=scratch) as check:
-        ids = _Batched(check)
-        files = []
-        for facts in found:
-            names.begin(facts.uri, several=len(found) > 1)
-            files.append(check_lines(objects, facts, model=model, note_id=partial(names.note, ids)))
-        ids.flush()
-        check.finish()
-    return files
-
-
-class _Batched:
-    """Turns ids one by one into batches for the check."""
-
-    def __init__(self, check: IdCheck) -> None:
-        self._check = check
-        self._ids: list[str] = []
-        self._places: list[int] = []
-
-    def add(self, custom_id: str, place: int) -> None:
-        self._ids.append(custom_id)
-        self._places.append(place)
-        if len(self._ids) >= 1 << 16:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._ids:
-            self._check.add(pa.array(self._ids, pa.string()), pa.array(self._places, pa.int64()))
-        self._ids, self._places = [], []
-
-
-class _LineNames:
-    """Numbers lines through all files, and back: one integer says file and line."""
-
-    _SHIFT = 40
-
-    def __init__(self) -> None:
-        self._uris: list[str] = []
-        self._several = False
-
-    def begin(self, uri: str, *, several: bool) -> None:
-        self._uris.append(uri)
-        self._several = several
-
-    def note(self, ids: _Batched, custom_id: str, line: int) -> None:
-        ids.add(custom_id, (len(self._uris) - 1 << self._SHIFT) + line)
-
-    def place(self, number: int) -> str:
-        file, line = number >> self._SHIFT, number & (1 << self._SHIFT) - 1
-        return f"line {line}" + (f" of {self._uris[file]}" if self._several else "")
 
 
 def _placed(files: Sequence[InputFile]) -> tuple[InputFile, ...]:

@@ -3,42 +3,39 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pyarrow as pa
 
-from infra.data.bodies import SORTED, BadBody, read_body
-from infra.data.frozen import FrozenJob, JobFolder, freeze, max_tokens
+from infra.data.bodies import SORTED
+from infra.data.frozen import FrozenJob, JobFolder, freeze
 from infra.data.guided import check_output_schema
 from infra.data.index import InputIndex
 from infra.data.inputs import Inputs, check_ids, resolve, verify_unchanged
+from infra.data.line_rules import ModelFacts, check_lines_fit, results_of, rules_of
+from infra.data.lines import first_model
 from infra.data.publish import check_output_folder, check_writable
-from infra.data.read import RowReader, Rows
+from infra.data.read import RowReader
 from infra.data.render import PromptTemplate, compile_prompt
-from infra.data.schema import kept_columns, output_schema
+from infra.data.sampled import sampled_prompts
+from infra.data.schema import kept_columns
 from infra.data.template_file import read_template
 from infra.data.universe import total_rows
-from infra.data.vary import check_vary, vary_columns
+from infra.data.vary import check_vary
 from infra.engines.sampling import BadSampling, read_sampling
 from jobs.errors import BadInput, BadTemplate, ModelChanged
 from jobs.model import InputFile, Job, JobSpec, JobState, Model, Price, Priority
 from jobs.ports.intake import Examined, SampledPrompts, SubmitRequest
 from jobs.ports.objects import Objects
-from jobs.ports.rows import Prompt
 from jobs.ranges import Range, Ranges, between
 
 _SAMPLE_PLACES = 8
-_NO_LIMIT = -1
 
 
 class DataIntake:
-    """`jobs.ports.intake.Intake`. home: URI of the platform's own objects; scratch: a local folder.
-
-    embedding_size: of a model, or None for one that generates text.
-    """
+    """`jobs.ports.intake.Intake`. home: URI of the platform's own objects; scratch: a local folder."""
 
     def __init__(
         self,
@@ -47,13 +44,13 @@ class DataIntake:
         *,
         home: str,
         scratch: Path,
-        embedding_size: Callable[[Model], int | None],
+        facts: ModelFacts,
     ) -> None:
         self._objects = objects
         self._reader = reader
         self._home = home
         self._scratch = scratch
-        self._embedding_size = embedding_size
+        self._facts = facts
 
     def examine(self, request: SubmitRequest, model: Model) -> Examined:
         """Cheap checks first, then the input, then the pass over its ids."""
@@ -61,7 +58,8 @@ class DataIntake:
         if request.schema is not None:
             _check_schema(request.schema, model)
         check_output_folder(self._objects, request.output)
-        inputs = resolve(self._objects, request.input, model=request.model, scratch=self._scratch)
+        rules = rules_of(request, model, self._facts)
+        inputs = resolve(self._objects, request.input, rules=rules, scratch=self._scratch)
         spec = _spec(request, model, inputs, sampling)
         if request.id_column is not None:
             check_ids(self._objects, inputs, request.id_column, scratch=self._scratch)
@@ -69,8 +67,11 @@ class DataIntake:
             files=inputs.files,
             spec=spec,
             total_rows=total_rows(self._objects, spec, inputs.files),
-            schemas=(inputs.schema, self._output(spec, inputs.schema, model)),
+            schemas=(inputs.schema, results_of(spec, model, inputs, self._facts)),
         )
+
+    def asked_model(self, uri: str) -> str:
+        return first_model(self._objects, uri)
 
     def freeze(self, job: Job, examined: Examined) -> None:
         """Write what is frozen beside the record; before the record, so that a record always finds it.
@@ -90,17 +91,7 @@ class DataIntake:
             frozen.mentioned,
             copies=examined.spec.copies,
         )
-        prompts, limits = _prompts(frozen, found)
-        numbers = found.rows.to_pylist()
-        good = [(p, n, m) for p, n, m in zip(prompts, numbers, limits, strict=True) if p is not None]
-        if frozen.template is None or not examined.spec.vary:
-            good.sort(key=lambda row: (row[0], row[1]))
-        return SampledPrompts(
-            rows=[number for _, number, _ in good],
-            prompts=[prompt for prompt, _, _ in good],
-            max_tokens=[None if limit == _NO_LIMIT else limit for _, _, limit in good],
-            faults=len(prompts) - len(good),
-        )
+        return sampled_prompts(frozen, found)
 
     def check_unchanged(self, job: Job, files: Sequence[InputFile], model: Model) -> None:
         """Raises InputChanged naming the file, or ModelChanged."""
@@ -108,10 +99,6 @@ class DataIntake:
             raise ModelChanged(name=model.name, reason=f"the job {job.id} began with other weights")
         for file in files:
             verify_unchanged(self._objects, file)
-
-    def _output(self, spec: JobSpec, inputs: pa.Schema, model: Model) -> pa.Schema:
-        size = self._embedding_size(model) if model.kind == "embedding" else None
-        return output_schema(inputs, kept=spec.kept, schema_text=spec.schema, embedding_size=size)
 
     def _folder(self, job: Job) -> JobFolder:
         return JobFolder(home=self._home, tenant=job.tenant, job=job.id)
@@ -140,6 +127,8 @@ def _spec(request: SubmitRequest, model: Model, inputs: Inputs, sampling: str) -
     kept = kept_columns(inputs.schema, request.vary, request.keep) if inputs.format == "parquet" else ()
     spec = JobSpec(
         model=model.name,
+        asked_model=request.asked_model,
+        endpoint=inputs.endpoint,
         model_kind=model.kind,
         model_checksum=model.checksum,
         engine_args=request.engine_args,
@@ -161,6 +150,7 @@ def _spec(request: SubmitRequest, model: Model, inputs: Inputs, sampling: str) -
         seed=request.sample_seed,
         pause_on=request.pause_on,
         deadline_s=request.deadline_s,
+        webhook=request.webhook,
     )
     _compiled(spec, inputs.schema)
     return spec
@@ -176,7 +166,7 @@ def _compiled(spec: JobSpec, schema: pa.Schema) -> PromptTemplate | None:
 def _prompt_of(request: SubmitRequest, model: Model, inputs: Inputs) -> tuple[tuple[tuple[str, str], ...], str | None]:
     """(messages, None) for a chat model, ((), text) for the others, ((), None) for JSONL."""
     if inputs.format == "jsonl":
-        _refuse_with_lines(request, model)
+        check_lines_fit(request, model, inputs)
         return (), None
     if request.template is not None:
         if request.prompt is not None or request.system is not None:
@@ -200,26 +190,6 @@ def _for_kind(
     if len(messages) != 1 or messages[0][0] != "user":
         raise BadTemplate(reason=f"{model.name} is a {model.kind} model: it takes one text and no system message")
     return (), messages[0][1]
-
-
-def _refuse_with_lines(request: SubmitRequest, model: Model) -> None:
-    """What a JSONL request says itself cannot be said again, and what it cannot have."""
-    given = {
-        "--prompt": request.prompt,
-        "--system": request.system,
-        "--template": request.template,
-        "--id": request.id_column,
-        "--schema": request.schema,
-        "--vary": request.vary or None,
-        "--keep": request.keep,
-    }
-    for option, value in given.items():
-        if value is not None:
-            raise BadInput(source=option, reason="the lines of a JSONL input bring their own; leave it out")
-    if model.kind != "chat":
-        raise BadInput(
-            source=request.input, reason=f"its lines are chat completions, and {model.name} is no chat model"
-        )
 
 
 def _sampling(request: SubmitRequest, model: Model) -> str:
@@ -251,32 +221,6 @@ def _places(total: int, rows: int, seed: int) -> Ranges:
     chance = random.Random(seed)
     starts = [block * n + chance.randrange(max(1, block - each)) for n in range(_SAMPLE_PLACES)]
     return between([Range(start, start + min(each, block)) for start in starts], 0, total)
-
-
-def _prompts(frozen: FrozenJob, rows: Rows) -> tuple[list[Prompt | None], list[int]]:
-    """Prompts, and the output limit of each row (`_NO_LIMIT` for none)."""
-    own = max_tokens(frozen.job.spec.sampling, _NO_LIMIT)
-    if frozen.template is not None:
-        columns = {**rows.columns, **vary_columns(frozen.job.spec, rows.rows)}
-        prompts, _ = frozen.template.render(columns, rows.size, rows.faults)
-        return prompts, [own] * rows.size
-    out: list[Prompt | None] = []
-    limits: list[int] = []
-    for text in rows.columns["body"].to_pylist():
-        try:
-            body = read_body(orjson.loads(text), None)
-        except (BadBody, orjson.JSONDecodeError, TypeError):
-            out.append(None)
-            limits.append(own)
-            continue
-        out.append(body.messages)
-        limits.append(_limit_of(body.sampling, own))
-    return out, limits
-
-
-def _limit_of(sampling: dict[str, Any], default: int) -> int:
-    found = sampling.get("max_completion_tokens") or sampling.get("max_tokens")
-    return found if isinstance(found, int) else default
 
 
 def _nobody(spec: JobSpec, model: Model) -> Job:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 import orjson
 
-from infra.data.bodies import SORTED, BadBody, Body, read_body
+from infra.data.bodies import SORTED, BadBody, Body, Rules, check_model
+from infra.data.endpoints import ENDPOINTS, read_body
 from jobs.errors import BadInput
+from jobs.filing import LineError
 from jobs.model import InputFile
 from jobs.ports.objects import ObjectFacts, Objects
 
@@ -21,7 +24,6 @@ STRETCH_LINES = 4096
 STRETCH_BYTES = 1 << 20
 MAX_LINE_BYTES = 32 << 20
 MAX_FAULTS = 20
-URL = "/v1/chat/completions"
 _FIELDS = ("custom_id", "method", "url", "body")
 
 
@@ -30,18 +32,19 @@ class Faults:
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
-        self._texts: list[str] = []
+        self._lines: list[LineError] = []
 
-    def add(self, line: int, text: str) -> None:
-        self._texts.append(f"line {line}: {text}")
-        if len(self._texts) >= MAX_FAULTS:
-            self._texts.append("(there may be more)")
+    def add(self, line: int, fault: BadBody) -> None:
+        self._lines.append(LineError(code=fault.code, message=str(fault), line=line, param=fault.param))
+        if len(self._lines) >= MAX_FAULTS:
             self.check()
 
     def check(self) -> None:
-        """Raises BadInput if there was any."""
-        if self._texts:
-            raise BadInput(source=self._uri, reason="; ".join(self._texts))
+        """Raises BadInput if there was any; its `lines` are what is wrong, line by line."""
+        if self._lines:
+            texts = [f"line {found.line}: {found.message}" for found in self._lines]
+            more = ["(there may be more)"] * (len(texts) >= MAX_FAULTS)
+            raise BadInput(source=self._uri, reason="; ".join(texts + more), lines=tuple(self._lines))
 
 
 def raw_lines(file: BinaryIO) -> Iterator[bytes]:
@@ -53,8 +56,37 @@ def raw_lines(file: BinaryIO) -> Iterator[bytes]:
         yield line
 
 
+class LineReader:
+    """Reads lines against the rules; the first one says what the others' `url` must be, where the rules do not.
+
+    more: whether any line's answer has more to it than one text or one vector. dimensions: that embeddings asked for,
+    None for the model's own.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.more = False
+        self.dimensions: set[int | None] = set()
+
+    def read(self, text: bytes) -> tuple[str, Body]:
+        """custom_id and request of one line. Raises BadBody."""
+        entry = _parse(text)
+        custom_id = _frame(entry)
+        url = entry["url"]
+        if not isinstance(url, str) or url not in ENDPOINTS or (self.rules.endpoint and url != self.rules.endpoint):
+            known = f"{self.rules.endpoint}, as the others" if self.rules.endpoint else f"one of {', '.join(ENDPOINTS)}"
+            msg = f"`url` must be {known}, not {url!r}"
+            raise BadBody(msg, code="invalid_url", param="url")
+        if not self.rules.endpoint:
+            self.rules = replace(self.rules, endpoint=url)
+        body = read_body(entry["body"], self.rules)
+        self.more = self.more or body.more
+        self.dimensions.add(body.dimensions)
+        return custom_id, body
+
+
 def check_lines(
-    objects: Objects, found: ObjectFacts, *, model: str | None, note_id: Callable[[str, int], None]
+    objects: Objects, found: ObjectFacts, *, reader: LineReader, note_id: Callable[[str, int], None]
 ) -> InputFile:
     """Check every line of a file. note_id: is told each custom_id and its line number (from 1).
 
@@ -69,9 +101,9 @@ def check_lines(
             if not text:
                 continue
             try:
-                custom_id, _ = read_line(text, model)
+                custom_id, _ = reader.read(text)
             except BadBody as error:
-                faults.add(number, str(error))
+                faults.add(number, error)
             else:
                 note_id(custom_id, number)
     faults.check()
@@ -85,6 +117,24 @@ def check_lines(
         row_groups=tuple(rows),
         row_group_bytes=tuple(sizes),
     )
+
+
+def first_model(objects: Objects, uri: str) -> str:
+    """The model that the first request of a JSONL file asks for. Raises BadInput, with `lines`."""
+    faults = Faults(uri)
+    with objects.open(uri) as file:
+        for number, line in enumerate(raw_lines(file), start=1):
+            if text := _bare(line, number):
+                try:
+                    entry = _parse(text)
+                    body = entry.get("body")
+                    check_model(body.get("model") if isinstance(body, dict) else None, None)
+                    return str(entry["body"]["model"])
+                except BadBody as error:
+                    faults.add(number, error)
+                faults.check()
+    nothing = LineError(code="empty_file", message="the file has no requests")
+    raise BadInput(source=uri, reason="it has no rows", lines=(nothing,))
 
 
 class _Stretches:
@@ -117,34 +167,30 @@ def _bare(line: bytes, number: int) -> bytes:
     return line.strip(b" \t\r\n")
 
 
-def read_line(text: bytes, model: str | None) -> tuple[str, Body]:
-    """custom_id and request of one line. Raises BadBody."""
-    entry = _parse(text)
+def _frame(entry: dict[str, Any]) -> str:
+    """The custom_id of a line that has what a line must have. Raises BadBody."""
     missing = [f"`{name}`" for name in _FIELDS if name not in entry]
     if missing:
         msg = f"{', '.join(missing)} is missing"
-        raise BadBody(msg)
+        raise BadBody(msg, code="missing_required_parameter", param=missing[0].strip("`"))
     extra = sorted(set(entry).difference(_FIELDS))
     if extra:
         msg = f"unknown field {', '.join(extra)}"
-        raise BadBody(msg)
+        raise BadBody(msg, code="unknown_parameter", param=extra[0])
     custom_id = entry["custom_id"]
     if not isinstance(custom_id, str) or not custom_id:
         msg = f"`custom_id` must be a text that is not empty, not {custom_id!r}"
-        raise BadBody(msg)
+        raise BadBody(msg, code="invalid_custom_id", param="custom_id")
     if entry["method"] != "POST":
         msg = f"`method` must be POST, not {entry['method']!r}"
-        raise BadBody(msg)
-    if entry["url"] != URL:
-        msg = f"`url` must be {URL}, not {entry['url']!r}"
-        raise BadBody(msg)
-    return custom_id, read_body(entry["body"], model)
+        raise BadBody(msg, code="invalid_method", param="method")
+    return custom_id
 
 
 def _parse(text: bytes) -> dict[str, Any]:
     if len(text) > MAX_LINE_BYTES:
         msg = f"it is longer than {MAX_LINE_BYTES >> 20} MiB"
-        raise BadBody(msg)
+        raise BadBody(msg, code="line_too_long")
     try:
         entry = orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -152,12 +198,12 @@ def _parse(text: bytes) -> dict[str, Any]:
             text.decode()
         except UnicodeDecodeError as fault:
             msg = f"byte {fault.start} is not valid UTF-8"
-            raise BadBody(msg) from None
+            raise BadBody(msg, code="invalid_json_line") from None
         msg = f"it is not JSON: {error}"
-        raise BadBody(msg) from None
+        raise BadBody(msg, code="invalid_json_line") from None
     if not isinstance(entry, dict):
         msg = "it is not a JSON object"
-        raise BadBody(msg)
+        raise BadBody(msg, code="invalid_json_line")
     return entry
 
 

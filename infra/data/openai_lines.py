@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
+from infra.data.answers import read_answer
+from infra.data.line_fields import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
+from infra.data.openai_bodies import Row, chat, completion, embedding
+from infra.data.openai_response import response
+from infra.data.schema import ANSWER
 from jobs.model import Job, Outcome
 
 _ENDED = {
@@ -15,7 +19,7 @@ _ENDED = {
 }
 
 
-def line_of(job: Job, row: Mapping[str, Any], created: int) -> bytes:
+def line_of(job: Job, row: Row, created: int) -> bytes:
     """One line with its newline. A row whose output breaks its schema has both the response and the error."""
     failed = row["outcome"] not in {Outcome.OK, Outcome.TRUNCATED, Outcome.REFUSED}
     answered = row["output"] is not None
@@ -28,57 +32,28 @@ def line_of(job: Job, row: Mapping[str, Any], created: int) -> bytes:
     return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def _error(row: Mapping[str, Any]) -> dict[str, Any]:
+def _error(row: Row) -> dict[str, Any]:
     code, message = _ENDED.get(row["outcome"], (row["error_code"] or "error", row["error_message"] or ""))
     return {"code": code, "message": message}
 
 
-def _response(job: Job, row: Mapping[str, Any], created: int) -> dict[str, Any]:
+def _response(job: Job, row: Row, created: int) -> dict[str, Any]:
     request = f"req_{job.id}_{row['row']}"
-    return {"status_code": 200, "request_id": request, "body": _BODIES[job.spec.model_kind](job, row, created)}
-
-
-def _usage(row: Mapping[str, Any]) -> dict[str, Any]:
+    body = _BODIES[job.spec.endpoint or job.spec.model_kind]
     return {
-        "prompt_tokens": row["input_tokens"],
-        "completion_tokens": row["output_tokens"],
-        "total_tokens": row["input_tokens"] + row["output_tokens"],
-        "prompt_tokens_details": {"cached_tokens": row["cached_tokens"]},
+        "status_code": 200,
+        "request_id": request,
+        "body": body(job, row, read_answer(row.get(ANSWER)), created),
     }
 
 
-def _chat(job: Job, row: Mapping[str, Any], created: int) -> dict[str, Any]:
-    refused = row["outcome"] == Outcome.REFUSED
-    text = row["output"]
-    message = {"role": "assistant", "content": None if refused else text, "refusal": text if refused else None}
-    return {
-        "id": f"chatcmpl-{job.id}-{row['row']}",
-        "object": "chat.completion",
-        "created": created,
-        "model": job.spec.model,
-        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": row["finish_reason"]}],
-        "usage": _usage(row),
-    }
-
-
-def _completion(job: Job, row: Mapping[str, Any], created: int) -> dict[str, Any]:
-    return {
-        "id": f"cmpl-{job.id}-{row['row']}",
-        "object": "text_completion",
-        "created": created,
-        "model": job.spec.model,
-        "choices": [{"index": 0, "text": row["output"], "logprobs": None, "finish_reason": row["finish_reason"]}],
-        "usage": _usage(row),
-    }
-
-
-def _embedding(job: Job, row: Mapping[str, Any], _created: int) -> dict[str, Any]:
-    return {
-        "object": "list",
-        "data": [{"object": "embedding", "index": 0, "embedding": row["output"]}],
-        "model": job.spec.model,
-        "usage": {"prompt_tokens": row["input_tokens"], "total_tokens": row["input_tokens"]},
-    }
-
-
-_BODIES = {"chat": _chat, "completion": _completion, "embedding": _embedding}
+_BODIES = {
+    CHAT: chat,
+    COMPLETIONS: completion,
+    EMBEDDINGS: embedding,
+    RESPONSES: response,
+    "chat": chat,
+    "completion": completion,
+    "embedding": embedding,
+}
+"""By endpoint, and by kind of model for rows that came from elsewhere."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,8 @@ BUCKET_ROWS = 262_144
 BUCKET_BYTES = 64 << 20
 """In memory, as decoded; a file has far fewer bytes where values repeat."""
 ROW_GROUP_ROWS = 65_536
+READERS = 8
+"""Parts that are read at a time: from S3 one takes tens of milliseconds, and nearly all of that is waiting."""
 _BINS = 4096
 _LEVEL = 3
 
@@ -42,9 +45,17 @@ def in_order(parts: Sequence[Part]) -> bool:
 
 def restore_order(objects: Objects, folder: str, parts: Sequence[Part], schema: pa.Schema) -> Iterator[PublishedPart]:
     """Write `part-NNNNN.parquet` bucket by bucket."""
-    for number, bucket in enumerate(buckets(objects, parts)):
+    with ThreadPoolExecutor(READERS, thread_name_prefix="order") as readers:
+        yield from _restored(objects, folder, parts, schema, readers)
+
+
+def _restored(
+    objects: Objects, folder: str, parts: Sequence[Part], schema: pa.Schema, readers: Executor
+) -> Iterator[PublishedPart]:
+    for number, bucket in enumerate(buckets(objects, parts, readers)):
         inside = [part for part in parts if part.first_row < bucket.stop and part.last_row >= bucket.first]
-        table = pa.concat_tables([_read(objects, part, bucket) for part in inside]).cast(schema).combine_chunks()
+        found = list(readers.map(lambda part, bucket=bucket: _read(objects, part, bucket), inside))
+        table = pa.concat_tables(found).cast(schema).combine_chunks()
         name = f"part-{number:05d}.parquet"
         # Half a file of a process that died belongs where it is cleared away at the end.
         size, checksum = _write(objects, f"{folder}/{name}", objects.scratch(f"{folder}/_parts/{name}"), table)
@@ -83,25 +94,29 @@ def _write(objects: Objects, uri: str, local: Path, table: pa.Table) -> tuple[in
     return size, checksum
 
 
-def buckets(objects: Objects, parts: Sequence[Part]) -> list[Bucket]:
-    """Neighbouring stretches of row numbers, none with more rows than fit; from one pass over the `row` columns."""
+def buckets(objects: Objects, parts: Sequence[Part], readers: Executor) -> list[Bucket]:
+    """Neighbouring stretches of row numbers, none with more rows than fit; from one pass over the `row` columns, or
+    without one where all rows fit into one.
+    """
     first = min(part.first_row for part in parts)
     last = max(part.last_row for part in parts)
     most = max(1, min(BUCKET_ROWS, BUCKET_BYTES // _row_bytes(objects, parts)))
+    if sum(part.rows for part in parts) <= most:
+        return [Bucket(first, last + 1)]
     # A bin is never wider than a quarter of a bucket, however dense its rows are.
     width = max(1, min(-(-(last - first + 1) // _BINS), most // 4 or 1))
     counts: dict[int, int] = {}
-    for part in parts:
-        for bin_number, count in _bin_counts(objects, part, first, width):
+    for found in readers.map(lambda part: _bin_counts(objects, part, first, width), parts):
+        for bin_number, count in found:
             counts[bin_number] = counts.get(bin_number, 0) + count
-    found: list[Bucket] = []
+    made: list[Bucket] = []
     start, held = first, 0
     for bin_number in sorted(counts):
         if held and held + counts[bin_number] > most:
-            found.append(Bucket(start, first + bin_number * width))
+            made.append(Bucket(start, first + bin_number * width))
             start, held = first + bin_number * width, 0
         held += counts[bin_number]
-    return [*found, Bucket(start, last + 1)]
+    return [*made, Bucket(start, last + 1)]
 
 
 def _row_bytes(objects: Objects, parts: Sequence[Part]) -> int:
@@ -114,15 +129,14 @@ def _row_bytes(objects: Objects, parts: Sequence[Part]) -> int:
     return max(1, *sizes)
 
 
-def _bin_counts(objects: Objects, part: Part, first: int, width: int) -> Iterator[tuple[int, int]]:
+def _bin_counts(objects: Objects, part: Part, first: int, width: int) -> list[tuple[int, int]]:
     low, high = (part.first_row - first) // width, (part.last_row - first) // width
     if low == high:
-        yield low, part.rows
-        return
+        return [(low, part.rows)]
     with objects.open(part.uri) as file:
         rows = pq.read_table(file, columns=["row"], pre_buffer=False, use_threads=False)["row"]
-    for entry in pc.value_counts(pc.divide(pc.subtract(rows, first), width)).to_pylist():
-        yield entry["values"], entry["counts"]
+    counts = pc.value_counts(pc.divide(pc.subtract(rows, first), width)).to_pylist()
+    return [(entry["values"], entry["counts"]) for entry in counts]
 
 
 def _read(objects: Objects, part: Part, bucket: Bucket) -> pa.Table:

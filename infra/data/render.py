@@ -19,7 +19,8 @@ from infra.data.mentions import ROW, mentioned, plain_key
 from infra.data.sandbox import MAX_CHARS, PromptEnvironment, TooLong, context_for
 from infra.data.values import python_values, text_values
 from jobs.errors import BadTemplate
-from jobs.ports.rows import Prompt, RowFault
+from jobs.ports.engine import Prompt
+from jobs.ports.rows import RowFault
 
 ROLES = ("system", "user", "assistant")
 EMPTY_PROMPT = "empty_prompt"

@@ -13,6 +13,7 @@ from infra.data.frozen import FrozenJobs, JobFolder, freeze
 from infra.data.manifest import read_manifest
 from infra.data.openai_lines import line_of
 from infra.data.parquet import open_parquet
+from infra.data.schema import ANSWER
 from infra.data.universe import save_rows
 from infra.data.values import python_values
 from jobs.errors import NotFound
@@ -31,6 +32,7 @@ _LINE_COLUMNS = (
     "input_tokens",
     "cached_tokens",
     "output_tokens",
+    ANSWER,
 )
 _ANSWERED = frozenset({"ok", "truncated", "refused"})
 
@@ -83,7 +85,7 @@ class Results:
         """OpenAI's batch lines, each with its newline. which: "output", "error" or "all"."""
         created = int(job.finished_at or job.created_at)
         for batch in self.batches(job, parts=parts, family=family, outcomes=outcomes):
-            for row in batch.select(list(_LINE_COLUMNS)).to_pylist():
+            for row in batch.select([name for name in _LINE_COLUMNS if name in batch.schema.names]).to_pylist():
                 if which == "all" or (which == "output") is (row["outcome"] in _ANSWERED):
                     yield line_of(job, row, created)
 

@@ -26,6 +26,8 @@ AFTER = (
 )
 """As for OpenAI: `input_tokens` is the whole prompt, `cached_tokens` the part of it that came from the cache."""
 OUTPUT = "output"
+ANSWER = "answer"
+"""JSON, only in results of JSONL inputs whose answers have more to them than `output`. docs/lines.md has its form."""
 RESERVED = frozenset({*(name for name, _ in BEFORE), OUTPUT, *(name for name, _ in AFTER)})
 Kept = tuple[tuple[str, str], ...]
 
@@ -74,9 +76,17 @@ def typed_columns(schema_text: str | None, kept: Kept) -> tuple[TypedColumn, ...
 
 
 def output_schema(
-    inputs: pa.Schema, *, kept: Kept, schema_text: str | None = None, embedding_size: int | None = None
+    inputs: pa.Schema,
+    *,
+    kept: Kept,
+    schema_text: str | None = None,
+    embedding_size: int | None = None,
+    more: bool = False,
 ) -> pa.Schema:
-    """Place, kept columns, `output`, typed columns, what became of the row. embedding_size: of an embedding model."""
+    """Place, kept columns, `output`, typed columns, what became of the row.
+
+    embedding_size: of an embedding model, -1 where its rows ask for different ones. more: with `answer`.
+    """
     output = pa.string() if embedding_size is None else pa.list_(pa.field("element", pa.float32()), embedding_size)
     return pa.schema(
         [
@@ -85,6 +95,7 @@ def output_schema(
             pa.field(OUTPUT, output),
             *(pa.field(column.column, column.shape.kind) for column in typed_columns(schema_text, kept)),
             *(pa.field(name, kind) for name, kind in AFTER),
+            *([pa.field(ANSWER, pa.string())] if more else ()),
         ]
     )
 

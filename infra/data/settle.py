@@ -14,12 +14,14 @@ import jsonschema_rs
 import orjson
 import pyarrow as pa
 
+from infra.data.answers import answer_of, calls_fit, texts_of
 from infra.data.guided import validator
+from infra.data.schema import ANSWER
 from infra.data.typed import TypedColumn
 from jobs.model import Job, Outcome, Usage
 from jobs.outcomes import of_result
-from jobs.ports.engine import EngineResult, RequestProfile
-from jobs.ports.rows import OpenRows, Prompt, RowFault
+from jobs.ports.engine import EngineResult, Prompt, RequestProfile
+from jobs.ports.rows import OpenRows, RowFault
 from jobs.pricing import amount
 
 
@@ -35,6 +37,7 @@ class Hasher:
     @staticmethod
     def _start(job: Job, profile: RequestProfile) -> Any:
         shared = [job.spec.model_checksum, profile.kind, profile.sampling, profile.schema, profile.dimensions]
+        shared += [] if profile.tools is None else [profile.tools, profile.tool_choice]
         return hashlib.blake2b(orjson.dumps(shared), digest_size=16)
 
     def of(self, profile: int, prompt: Prompt) -> str:
@@ -53,6 +56,7 @@ class Checker:
 
     def __init__(self, profiles: Sequence[RequestProfile], columns: Sequence[TypedColumn]) -> None:
         self._validators = [_validator_of(profile.schema) for profile in profiles]
+        self._profiles = profiles
         self._columns = columns
         self._values: list[list[Any]] = [[] for _ in columns]
 
@@ -73,13 +77,22 @@ class Checker:
             values.append(column.shape.fit(parsed.get(column.property)) if isinstance(parsed, dict) else None)
         return fits
 
+    def others_fit(self, result: EngineResult, profile: int) -> bool:
+        """Whether all answers of a row that has several, or calls tools, keep to what they must keep to."""
+        if (tools := self._profiles[profile].tools) is not None:
+            return calls_fit(result, tools)
+        return all(self.take(text, profile) for text in texts_of(result)[1:])
+
     def arrays(self) -> list[pa.Array]:
         return [pa.array(v, c.shape.kind) for c, v in zip(self._columns, self._values, strict=True)]
 
 
 @dataclass(slots=True, kw_only=True)
 class Columns:
-    """The result columns of a part while they grow, row by row. places: which rows of the task are in it."""
+    """The result columns of a part while they grow, row by row. places: which rows of the task are in it.
+
+    answers: by place, of the few rows that have one.
+    """
 
     places: list[int] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
@@ -91,6 +104,7 @@ class Columns:
     cached: list[int] = field(default_factory=list)
     generated: list[int] = field(default_factory=list)
     hashes: list[str | None] = field(default_factory=list)
+    answers: dict[int, str] = field(default_factory=dict)
 
     def add(
         self,
@@ -134,6 +148,7 @@ class Columns:
             for i, c, o in zip(self.inputs, self.cached, self.generated, strict=True)
         ]
         text, number = pa.string(), pa.int64()
+        nothing = pa.nulls(len(self.places), text)
         return {
             "outcome": pa.array(self.outcomes, text),
             "error_code": pa.array(self.codes, text),
@@ -144,6 +159,7 @@ class Columns:
             "output_tokens": pa.array(self.generated, number),
             "amount_pico": pa.array(amounts, number),
             "request_hash": pa.array(self.hashes, text),
+            ANSWER: pa.array([self.answers.get(place) for place in self.places], text) if self.answers else nothing,
         }
 
 
@@ -156,7 +172,10 @@ def settle(
     unfinished: Outcome | None,
     embedding_size: int | None,
 ) -> Columns:
-    """Every row of the task that is finished, in the task's order; see `PartSink.write`."""
+    """Every row of the task that is finished, in the task's order; see `PartSink.write`.
+
+    embedding_size: of rows that ask for no size of their own, 0 if that is not known; None for generated text.
+    """
     columns = Columns()
     hasher = Hasher(job, rows.profiles)
     of = rows.profile_of
@@ -178,7 +197,14 @@ def settle(
         else:
             output: Any = result.text if result.finish_reason != "error" or result.text else None
             fits = checker.take(output, profile)
-            _settle_result(columns, place, result, request, output, unfinished, embedding_size, fits=fits)
+            size = embedding_size
+            if size is not None:
+                size = rows.profiles[profile].dimensions or size
+            elif result.answers is not None:
+                fits = fits and checker.others_fit(result, profile)
+            _settle_result(columns, place, result, request, output, unfinished, size, fits=fits)
+            if (answer := answer_of(result, rows.echoes.get(place), embeds=size is not None)) is not None:
+                columns.answers[place] = answer
     return columns
 
 
@@ -204,7 +230,7 @@ def _settle_result(
     outcome, code = of_result(reason, result.error_code, fits_schema=fits, ending=unfinished)
     if embedding_size is not None:
         output = result.embedding
-        if outcome is Outcome.OK and (output is None or len(output) != embedding_size):
+        if outcome is Outcome.OK and (output is None or (embedding_size and len(output) != embedding_size)):
             got = 0 if output is None else len(output)
             outcome, code, output = Outcome.ERROR, "engine_error", None
             message = f"the embedding has {got} numbers instead of {embedding_size}"
@@ -216,6 +242,8 @@ def _settle_result(
 
 def output_array(outputs: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Texts, or embeddings as one flat float32 buffer."""
+    if pa.types.is_list(kind):
+        return pa.array([None if output is None else list(output) for output in outputs], kind)
     if not pa.types.is_fixed_size_list(kind):
         return pa.array(outputs, kind)
     size = kind.list_size

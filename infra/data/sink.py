@@ -49,7 +49,7 @@ class ParquetPartSink:
         typed = typed_columns(job.spec.schema, job.spec.kept)
         checker = Checker(rows.profiles, typed)
         kind = table.frozen.output.field(OUTPUT).type
-        size = kind.list_size if pa.types.is_fixed_size_list(kind) else None
+        size = kind.list_size if pa.types.is_fixed_size_list(kind) else 0 if pa.types.is_list(kind) else None
         columns = settle(job, rows, results, checker, unfinished=unfinished, embedding_size=size)
         left: Ranges = ()
         if len(columns.places) < rows.size:

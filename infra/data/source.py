@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from infra.data.bodies import SORTED, BadBody, read_body
+from infra.data.bodies import SORTED, BadBody, Body, Rules
+from infra.data.endpoints import read_body
 from infra.data.frozen import FrozenJob, FrozenJobs, salt
 from infra.data.ids import id_texts
 from infra.data.profiles import profile_of
@@ -20,11 +21,13 @@ from infra.data.values import bad_text
 from infra.data.vary import vary_columns, vary_suffix
 from jobs.errors import BadInput, InputChanged
 from jobs.model import Job, Task
-from jobs.ports.engine import RequestProfile
+from jobs.ports.engine import Prompt, RequestProfile
 from jobs.ports.objects import Objects
-from jobs.ports.rows import OpenRows, Prompt, RowFault
+from jobs.ports.rows import OpenRows, RowFault
+from jobs.prompts import messages_of
 
 INVALID_UTF8 = "invalid_utf8"
+_ASKING = frozenset({"user", "tool"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,22 +57,12 @@ class ParquetRowSource:
         frozen = self._jobs.of(job)
         rows = clean(self._read(frozen, task))
         columns = {**rows.columns, **vary_columns(job.spec, rows.rows)}
-        prompts: Sequence[Prompt | None]
-        of: Sequence[int] | None = None
-        tenant_salt = salt(job.tenant, self._secret)
+        table, tenant_salt = _table(frozen, rows, columns), salt(job.tenant, self._secret)
         if frozen.template is None:
-            prompts, faults, profiles, of = _from_bodies(job, rows, tenant_salt)
-        else:
-            prompts, faults = frozen.template.render(columns, rows.size, rows.faults)
-            profiles = [profile_of(job, tenant_salt, {}, job.spec.schema)]
-        return OpenRows(
-            size=rows.size,
-            prompts=prompts,
-            faults=faults,
-            profiles=profiles,
-            profile_of=of,
-            table=_table(frozen, rows, columns),
-        )
+            return _from_bodies(job, rows, tenant_salt, table)
+        prompts, faults = frozen.template.render(columns, rows.size, rows.faults)
+        profiles = [profile_of(job, tenant_salt)]
+        return OpenRows(size=rows.size, prompts=prompts, faults=faults, profiles=profiles, table=table)
 
     def open_void(self, job: Job, task: Task) -> RowTable:
         """The rows of a task that was given up; where the input is no longer there, without what stood in it."""
@@ -138,36 +131,51 @@ def _custom_ids(frozen: FrozenJob, rows: Rows) -> pa.Array:
     return pc.binary_join_element_wise(ids, vary_suffix(spec, rows.rows), "")
 
 
-Bodies = tuple[list[Prompt | None], dict[int, RowFault], list[RequestProfile], list[int]]
-
-
-def _from_bodies(job: Job, rows: Rows, tenant_salt: str) -> Bodies:
+def _from_bodies(job: Job, rows: Rows, tenant_salt: str, table: RowTable) -> OpenRows:
     """Ready-made requests: each with its own sampling, the equal ones under one profile."""
+    rules = Rules(endpoint=job.spec.endpoint)
     prompts: list[Prompt | None] = []
     faults = dict(rows.faults)
     profiles: list[RequestProfile] = []
     numbers: dict[bytes, int] = {}
     of: list[int] = []
+    echoes: dict[int, Mapping[str, Any]] = {}
     for index, text in enumerate(rows.columns["body"].to_pylist()):
         prompt, number = None, 0
         if index not in faults:
             try:
-                body = read_body(orjson.loads(text), None)
+                body = read_body(orjson.loads(text), rules)
             except (BadBody, orjson.JSONDecodeError) as error:
                 faults[index] = RowFault("invalid_request", str(error))
             else:
-                prompt = _prompt(body.messages, index, faults)
-                key = orjson.dumps([body.sampling, body.schema], option=SORTED)
-                number = numbers.setdefault(key, len(numbers))
+                prompt = _prompt(body.prompt, index, faults)
+                number = numbers.setdefault(_key(body), len(numbers))
                 if number == len(profiles):
-                    profiles.append(profile_of(job, tenant_salt, body.sampling, body.schema))
+                    profiles.append(profile_of(job, tenant_salt, body))
+                if body.echo is not None:
+                    echoes[index] = body.echo
         prompts.append(prompt)
         of.append(number)
-    return prompts, faults, profiles or [profile_of(job, tenant_salt, {}, None)], of
+    return OpenRows(
+        size=rows.size,
+        prompts=prompts,
+        faults=faults,
+        profiles=profiles or [profile_of(job, tenant_salt)],
+        profile_of=of,
+        echoes=echoes,
+        table=table,
+    )
 
 
-def _prompt(messages: Any, index: int, faults: dict[int, RowFault]) -> Prompt | None:
-    if any(role == "user" and content and not content.isspace() for role, content in messages):
-        return messages  # type: ignore[no-any-return]  # tuples of (role, content)
-    faults[index] = RowFault("empty_prompt", "the prompt of this row is empty")
-    return None
+def _key(body: Body) -> bytes:
+    """Equal for bodies that ask for the same but of another prompt."""
+    return orjson.dumps([body.sampling, body.schema, body.tools, body.tool_choice, body.dimensions], option=SORTED)
+
+
+def _prompt(prompt: Prompt, index: int, faults: dict[int, RowFault]) -> Prompt | None:
+    """None where nobody says anything in a chat; other prompts are never empty."""
+    messages = messages_of(prompt)
+    if messages and not any(m[0] in _ASKING and m[1] and not m[1].isspace() for m in messages):
+        faults[index] = RowFault("empty_prompt", "the prompt of this row is empty")
+        return None
+    return prompt

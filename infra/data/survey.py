@@ -9,14 +9,15 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from infra.data.bodies import BadBody, read_messages
+from infra.data.endpoints import NOTHING, outline
 from infra.data.frozen import FrozenJob, max_tokens
 from infra.data.read import Rows
 from infra.data.values import is_text
 from infra.data.vary import vary_columns
 from infra.data.weigh import Tree, column_tree, text_tree
 from jobs.plan import PlanPolicy
-from jobs.ports.rows import Prompt
+from jobs.ports.engine import Prompt
+from jobs.prompts import messages_of, plain_text
 
 CALIBRATED_ROWS = 1000
 _MESSAGE_TOKENS = 4
@@ -105,31 +106,20 @@ def _line(points: Sequence[tuple[int, int]]) -> tuple[float, float]:
 
 
 def _chars(prompt: Prompt) -> int:
-    return len(prompt) if isinstance(prompt, str) else sum(len(content) for _, content in prompt)
+    return sum(len(message[1]) for message in messages_of(prompt)) or len(plain_text(prompt))
 
 
 def _survey_bodies(frozen: FrozenJob, rows: Rows, policy: PlanPolicy) -> Survey:
     texts: list[str] = []
     tokens: list[int] = []
     output = 0
-    each = max_tokens(frozen.job.spec.sampling, policy.output_tokens)
+    embeds = frozen.job.spec.model_kind == "embedding"
+    each = 0 if embeds else max_tokens(frozen.job.spec.sampling, policy.output_tokens)
     for body in rows.columns["body"].to_pylist():
-        text, messages, limit = _body_facts(body)
-        texts.append(text)
-        tokens.append(int(len(text) * policy.tokens_per_char) + _MESSAGE_TOKENS * messages + _REPLY_TOKENS)
-        output += limit or each
+        found = NOTHING if body is None else outline(orjson.loads(body), frozen.job.spec.endpoint)
+        texts.append(found.text)
+        extra = _MESSAGE_TOKENS * found.messages + (_REPLY_TOKENS if found.messages else 0)
+        tokens.append(int(len(found.text) * policy.tokens_per_char) + extra)
+        output += found.answers * (found.max_tokens or each)
     tree = text_tree(pa.array(texts, pa.string()), policy)
     return Survey(tokens=pa.array(tokens, pa.int64()), output_tokens=output, tree=tree)
-
-
-def _body_facts(body: str | None) -> tuple[str, int, int | None]:
-    """Rendered text (roles included, as in any chat template), number of messages, its own output limit."""
-    if body is None:
-        return "", 0, None
-    request = orjson.loads(body)
-    try:
-        messages = read_messages(request.get("messages"))
-    except BadBody:
-        return "", 0, None
-    text = "\n".join(f"{role}\n{content}" for role, content in messages)
-    return text, len(messages), request.get("max_completion_tokens") or request.get("max_tokens")

@@ -14,7 +14,11 @@ from typing import Any, NamedTuple
 import orjson
 import pyarrow as pa
 
+from infra.data.schema_bounds import target
+
 Fit = Callable[[Any], Any]
+MAX_SHAPES = 10_000
+"""Columns inside columns, references followed."""
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -52,9 +56,14 @@ def _says_object(schema: Mapping[str, Any]) -> bool:
 Seen = frozenset[str]
 
 
+class TooWide(Exception):
+    """The schema unfolds into more than MAX_SHAPES."""
+
+
 class _Reader:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
+        self._left = MAX_SHAPES
 
     def resolve(self, schema: Any, seen: Seen) -> tuple[Mapping[str, Any], Seen] | None:
         """Behind local references and wrappers of one branch; None for what has no single shape."""
@@ -64,26 +73,17 @@ class _Reader:
             ref = schema["$ref"]
             if ref in seen:
                 return None
-            return self.resolve(self._target(ref), seen | {ref})
+            return self.resolve(target(self._root, ref), seen | {ref})
         for word in ("anyOf", "oneOf", "allOf"):
             if word in schema:
                 branches = [b for b in schema[word] if not (isinstance(b, Mapping) and b.get("type") == "null")]
                 return self.resolve(branches[0], seen) if len(branches) == 1 else None
         return schema, seen
 
-    def _target(self, ref: str) -> Any:
-        found: Any = self._root
-        for part in ref.removeprefix("#").split("/")[1:]:
-            name = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, Mapping):
-                found = found.get(name)
-            elif isinstance(found, list) and name.isdigit() and int(name) < len(found):
-                found = found[int(name)]
-            else:
-                return None
-        return found
-
     def shape(self, schema: Any, seen: Seen) -> Shape:
+        self._left -= 1
+        if self._left < 0:
+            raise TooWide
         found = self.resolve(schema, seen)
         if found is None:
             return JSON_TEXT

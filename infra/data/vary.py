@@ -16,7 +16,7 @@ def check_vary(vary: Mapping[str, Sequence[str]]) -> None:
     """Ids of copies must differ, also from those of other rows' copies. Raises BadInput."""
     for name, values in vary.items():
         option = f"--vary {name}"
-        if not all(values):
+        if not values or not all(values):
             raise BadInput(source=option, reason="a value is empty; write it as --vary lang=de,fr")
         twice = [value for value, next_value in pairwise(sorted(values)) if value == next_value]
         if twice:

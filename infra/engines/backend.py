@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any, Protocol
 
 from infra.engines.spec import EngineSpec
-from jobs.ports.engine import EngineInfo, EngineRequest, EngineResult, RequestProfile
+from jobs.ports.engine import EngineInfo, EngineRequest, EngineResult, Occupancy, RequestProfile
 
 Deliver = Callable[[Sequence[EngineResult]], None]
 """Takes finished rows from any thread; cheap."""
@@ -48,6 +48,10 @@ class Backend(Protocol):
 
     def tokens_moved(self) -> int:
         """Prompt and output tokens done so far, never falling."""
+        ...
+
+    def occupancy(self) -> Occupancy:
+        """What is inside now, as cheaply as it can be told."""
         ...
 
     def close(self) -> None:

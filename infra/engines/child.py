@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from infra.engines.group import end_group, shared_memory
+from infra.engines.last_words import read_tail
 
 
 class Child:
@@ -17,8 +18,8 @@ class Child:
 
     def __init__(self, log_path: Path, env: Mapping[str, str]) -> None:
         log_path.parent.mkdir(parents=True, exist_ok=True)
-        self.log_start = log_path.stat().st_size if log_path.exists() else 0
-        """Where this start's lines begin in the log file, in bytes."""
+        self._log = log_path
+        self._log_start = log_path.stat().st_size if log_path.exists() else 0  # bytes: what follows is of this start
         ours, theirs = socket.socketpair()
         life_read, self._life = os.pipe()
         command = [sys.executable, "-P", "-m", "infra.engines.host", str(theirs.fileno()), str(life_read)]
@@ -59,6 +60,10 @@ class Child:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return None
+
+    def last_lines(self) -> list[str]:
+        """The end of what this start logged."""
+        return read_tail(self._log, self._log_start)
 
     def settled(self) -> None:
         """The engine is up: note what it holds that a later death of one of its processes would hide from `kill`."""

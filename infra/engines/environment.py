@@ -35,6 +35,10 @@ def child_environment(spec: EngineSpec, ours: Mapping[str, str]) -> dict[str, st
     if spec.backend == "vllm" and is_cpu_build():
         env = {**cpu_defaults(spec, allowed_cpus()), **env}
         env.setdefault("LD_PRELOAD", ":".join(find_preloads(library_folders())))
+    if spec.ray is not None:
+        env["RAY_ADDRESS"] = spec.ray.address  # vLLM's processes join the cluster by it, each for itself
+        if not env.get("CUDA_VISIBLE_DEVICES"):  # Ray hides them from a worker whose executor's workers have them
+            env.pop("CUDA_VISIBLE_DEVICES", None)
     env.update(spec.env)
     return env
 

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 
 from infra.engines import fake_text
 from infra.engines.backend import Deliver, Die, StartFailed
-from infra.engines.fake_core import TICK_S, FakeCore, Flavour, flavour_of, read_args
+from infra.engines.fake_answers import Flavour, flavour_of
+from infra.engines.fake_args import read_args
+from infra.engines.fake_core import TICK_S, FakeCore
 from infra.engines.fake_schema import parse_schema
 from infra.engines.spec import EngineSpec
-from jobs.ports.engine import EngineInfo, EngineRequest, RequestProfile
+from jobs.ports.engine import EngineInfo, EngineRequest, Occupancy, RequestProfile
 
 WARNING = "FAKE ENGINE: its output is made-up text, not a model's. Use it for trying and testing only."
 _log = logging.getLogger("nightmill.engine.fake")
@@ -73,6 +75,10 @@ class FakeBackend:
     def tokens_moved(self) -> int:
         """Tokens of finished rows, plus a tick now and then for those that run."""
         return self._core.moved
+
+    def occupancy(self) -> Occupancy:
+        """It has no cache."""
+        return self._core.occupancy()
 
     def close(self) -> None:
         """Stop working."""

@@ -1,67 +1,19 @@
-"""The fake engine's clockwork: what it answers and when, as functions of the request and the time it is told."""
+"""The fake engine's clockwork: when it answers, as a function of the time it is told."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Sequence
 
-import orjson
-
-from infra.engines import fake_text
-from infra.engines.backend import SchemaRefused, StartFailed, check_argument_names, error_row, too_long
-from infra.engines.fake_schema import instance, parse_schema
-from infra.engines.sampling import BadSampling, read_sampling
-from jobs.ports.engine import EngineRequest, EngineResult, RequestProfile
+from infra.engines.fake_answers import Flavour, answer_row
+from infra.engines.fake_args import FakeArgs
+from jobs.ports.engine import EngineRequest, EngineResult, Occupancy
+from jobs.prompts import plain_text
 
 TICK_S = 0.25
 """A row that takes long counts as progress this often, as a real engine's tokens would."""
 TURN_ROWS = 512
 """At most so many rows are answered before results go out and new rows come in."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FakeArgs:
-    """Engine arguments of the fake engine. Speeds of 0 mean: as fast as possible.
-
-    rows_per_s, tokens_per_s (output): of the whole engine. row_latency_s: added to each row.
-    Faults: `die_on`, `hang_on`, `error_on`, `length_on` act on a row whose prompt holds the text; `die_after_rows` and
-    `hang_after_rows` act once that many rows have finished. To die is SIGKILL, as from the kernel when memory ran out.
-    """
-
-    max_num_seqs: int = 256
-    max_model_len: int = 4096
-    embedding_size: int = 64
-    start_s: float = 0.0
-    rows_per_s: float = 0.0
-    tokens_per_s: float = 0.0
-    row_latency_s: float = 0.0
-    die_on: str = ""
-    hang_on: str = ""
-    error_on: str = ""
-    length_on: str = ""
-    die_after_rows: int = 0
-    hang_after_rows: int = 0
-
-
-_KINDS: dict[type, tuple[str, tuple[type, ...]]] = {
-    int: ("a whole number", (int,)),
-    float: ("a number", (int, float)),
-    str: ("text", (str,)),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Flavour:
-    """A profile, digested: what its rows have in common."""
-
-    key: bytes
-    priority: int
-    max_tokens: int | None
-    dims: int | None
-    schema: object
-    refused: str | None
 
 
 class FakeCore:
@@ -107,6 +59,10 @@ class FakeCore:
         self._account(done, now)
         return done
 
+    def occupancy(self) -> Occupancy:
+        """Rows that have begun, and rows that wait for a seat."""
+        return Occupancy(running=len(self._running), waiting=len(self._waiting))
+
     def next_at(self) -> float | None:
         """When `advance` has something to do next; None when only new rows can change anything."""
         if self.hung:
@@ -118,16 +74,17 @@ class FakeCore:
     def _begin(self, now: float) -> bool:
         """Start the next row; False when it makes the engine die or hang."""
         _, order, request, flavour = heapq.heappop(self._waiting)
-        text = fake_text.plain_text(request.prompt)
+        text = plain_text(request.prompt)
         args = self._args
         self.dead = bool(args.die_on and args.die_on in text)
         self.hung = bool(args.hang_on and args.hang_on in text)
-        result = _result(request, text, flavour, args)
+        result = answer_row(request, text, flavour, args)
         cost = 1 / args.rows_per_s if args.rows_per_s else 0.0
         if args.tokens_per_s:
             cost = max(cost, result.output_tokens / args.tokens_per_s)
         self._free_at = max(self._free_at, now) + cost
-        heapq.heappush(self._running, (self._free_at + args.row_latency_s, order, result))
+        latency_s = args.row_latency_s + args.token_latency_s * result.output_tokens
+        heapq.heappush(self._running, (self._free_at + latency_s, order, result))
         return not (self.dead or self.hung)
 
     def _drop_aborted(self) -> list[EngineResult]:
@@ -151,61 +108,3 @@ class FakeCore:
         args = self._args
         self.dead = self.dead or bool(args.die_after_rows and self.finished_rows >= args.die_after_rows)
         self.hung = self.hung or bool(args.hang_after_rows and self.finished_rows >= args.hang_after_rows)
-
-
-def flavour_of(profile: RequestProfile) -> Flavour:
-    """Digest a profile once, for all its rows."""
-    refused, params, schema = None, {}, None
-    try:
-        params = read_sampling(profile.sampling)
-        schema = parse_schema(profile.schema) if profile.schema else None
-    except (BadSampling, SchemaRefused) as error:
-        refused = str(error)
-    key = orjson.dumps(params, option=orjson.OPT_SORT_KEYS) + (profile.schema or "").encode()
-    dims = profile.dimensions or 0 if profile.kind == "embedding" else None
-    return Flavour(
-        fake_text.digest_of(key.decode(), b"").to_bytes(8, "little"),
-        profile.priority,
-        params.get("max_tokens"),
-        dims,
-        schema,
-        refused,
-    )
-
-
-def _result(request: EngineRequest, text: str, flavour: Flavour, args: FakeArgs) -> EngineResult:
-    if flavour.refused:
-        return error_row(request.id, "invalid_request", flavour.refused)
-    tokens, cached = fake_text.count_prompt(request.prompt)
-    if flavour.dims is not None:
-        if tokens > args.max_model_len:
-            return too_long(request.id, tokens, args.max_model_len)
-        vector = fake_text.unit_vector(text, flavour.dims or args.embedding_size)
-        return EngineResult(request.id, "stop", embedding=vector, input_tokens=tokens, cached_tokens=cached)
-    if tokens >= args.max_model_len:
-        return too_long(request.id, tokens, args.max_model_len)
-    if args.error_on and args.error_on in text:
-        return error_row(request.id, "engine_error", f"the prompt holds {args.error_on!r} (error_on)", tokens)
-    digest = fake_text.digest_of(text, flavour.key)
-    full = fake_text.answer(digest) if flavour.schema is None else _guided(flavour.schema, digest)
-    room = args.max_model_len - tokens
-    output, was_cut = fake_text.cut(full, min(flavour.max_tokens or room, room))
-    long = was_cut or bool(args.length_on and args.length_on in text)
-    return EngineResult(
-        request.id, "length" if long else "stop", output, None, tokens, cached, fake_text.tokens_of(output)
-    )
-
-
-def _guided(schema: object, digest: int) -> str:
-    return orjson.dumps(instance(schema, digest)).decode()
-
-
-def read_args(given: Mapping[str, Any]) -> FakeArgs:
-    """Raises StartFailed naming the argument."""
-    check_argument_names(given, [f.name for f in fields(FakeArgs)])
-    for field in fields(FakeArgs):
-        value = given.get(field.name, field.default)
-        wanted, kinds = _KINDS[type(field.default)]
-        if not isinstance(value, kinds) or isinstance(value, bool):
-            raise StartFailed(f"{field.name} must be {wanted}, not {value!r}")
-    return FakeArgs(**given)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
 from hashlib import blake2b, shake_128
 
-from jobs.ports.engine import Message
+from jobs.ports.engine import Prompt, Several
+from jobs.prompts import messages_of
 
 CHARS_PER_TOKEN = 4
 BLOCK_TOKENS = 16
@@ -24,18 +24,17 @@ def tokens_of(text: str) -> int:
     return max(1, -(-len(text) // CHARS_PER_TOKEN))
 
 
-def count_prompt(prompt: str | Sequence[Message]) -> tuple[int, int]:
+def count_prompt(prompt: Prompt, tools: str | None = None) -> tuple[int, int]:
     """(input tokens, cached tokens). What comes before the last message counts as cached, in whole blocks."""
     if isinstance(prompt, str):
         return tokens_of(prompt), 0
-    counts = [tokens_of(text) + 2 for _, text in prompt]
-    shared = sum(counts[:-1])
-    return sum(counts), shared - shared % BLOCK_TOKENS
-
-
-def plain_text(prompt: str | Sequence[Message]) -> str:
-    """The whole prompt as one text."""
-    return prompt if isinstance(prompt, str) else "\n".join([text for _, text in prompt])
+    if isinstance(prompt, Several):
+        return sum([count_prompt(text)[0] for text in prompt.inputs]), 0
+    if isinstance(prompt[0], int):
+        return len(prompt), 0
+    counts = [tokens_of(part[1] if len(part) == 2 else part[1] + part[2]) + 2 for part in messages_of(prompt)]
+    shared = sum(counts[:-1]) + (tokens_of(tools) if tools else 0)
+    return shared + counts[-1], shared - shared % BLOCK_TOKENS
 
 
 def digest_of(text: str, flavour: bytes) -> int:

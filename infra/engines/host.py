@@ -63,7 +63,7 @@ class Host:
             _log.exception("engine_start_failed")
             self._outbox.send({"op": "failed", "reason": _words(error)})
             return EXIT_START_FAILED
-        self._outbox.start(backend.tokens_moved, spec.hang_timeout_s)
+        self._outbox.start(backend.tokens_moved, backend.occupancy, spec.hang_timeout_s)
         self._outbox.send(wire.info_to_wire(info))
         self._stopped.wait()
         backend.close()

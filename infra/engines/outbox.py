@@ -13,7 +13,7 @@ import orjson
 
 from infra.engines import wire
 from infra.engines.frames import encode_frame
-from jobs.ports.engine import EngineResult
+from jobs.ports.engine import EngineResult, Occupancy
 
 PROGRESS_S = 1.0
 """How often the token counter is sent; a shorter hang time-out makes it a quarter of that."""
@@ -31,10 +31,10 @@ class Outbox:
         self._waiting_lock = threading.Lock()
         self._wake = threading.Event()
 
-    def start(self, moved: Callable[[], int], hang_timeout_s: float) -> None:
-        """Begin to write results and progress; `moved` reads the token counter."""
+    def start(self, moved: Callable[[], int], occupancy: Callable[[], Occupancy], hang_timeout_s: float) -> None:
+        """Begin to write results and progress; `moved` reads the token counter, `occupancy` what is inside."""
         period_s = min(PROGRESS_S, hang_timeout_s / 4)
-        threading.Thread(target=self._write, args=(moved, period_s), name="writer", daemon=True).start()
+        threading.Thread(target=self._write, args=(moved, occupancy, period_s), name="writer", daemon=True).start()
 
     def deliver(self, results: Sequence[EngineResult]) -> None:
         """Queue finished rows."""
@@ -46,7 +46,7 @@ class Outbox:
         """Write one frame. A caller that is gone is the reader thread's business, so it is no error here."""
         self._send(encode_frame(head, tail))
 
-    def _write(self, moved: Callable[[], int], period_s: float) -> None:
+    def _write(self, moved: Callable[[], int], occupancy: Callable[[], Occupancy], period_s: float) -> None:
         next_progress = time.monotonic() + period_s
         while True:
             if self._wake.wait(max(0.0, next_progress - time.monotonic())):
@@ -57,7 +57,7 @@ class Outbox:
             if results:
                 self._send(_encode(results, moved()))
             if time.monotonic() >= next_progress:
-                self.send({"op": "progress", "moved": moved()})
+                self.send(wire.progress_to_wire(moved(), occupancy()))
                 next_progress = time.monotonic() + period_s
 
     def _send(self, frame: bytes) -> None:

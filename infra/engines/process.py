@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import select
+import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -16,20 +16,21 @@ from infra.engines.backend import error_row
 from infra.engines.child import Child
 from infra.engines.environment import child_environment
 from infra.engines.frames import FrameReader, encode_frame
-from infra.engines.last_words import death_reason, read_tail, start_reason
+from infra.engines.last_words import death_reason, start_reason
+from infra.engines.schema_asks import SchemaAsks
 from infra.engines.spec import EngineSpec
 from jobs.errors import BadSchema, EngineDied, EngineHung, EngineStartFailed
-from jobs.ports.engine import EngineInfo, EngineRequest, EngineResult, RequestProfile
+from jobs.ports.engine import EngineInfo, EngineRequest, EngineResult, Occupancy, RequestProfile
 
 LOOK_S = 0.25
 """Longest wait between two looks at the process: a grandchild may keep the socket open after the engine is dead."""
 STALL_STEP_S = 2.0
 """What one look adds to the stall clock at most, so that a caller that was away (or a suspended laptop) is no hang."""
-RECV_BYTES = 1 << 20
 
 
 class EngineProcess:
-    """Implements `jobs.ports.engine.Engine`. Used from one thread at a time.
+    """Implements `jobs.ports.engine.Engine`. Used from one thread at a time, but for `ask_schema`:
+    what `check_schema` would say, which comes while the engine is polled.
 
     `launch` may be called first, to do other work while the engine starts; `start` then only waits. `check_schema`
     launches if need be and is answered before the model is loaded.
@@ -41,12 +42,13 @@ class EngineProcess:
         self._child: Child | None = None
         self._death: EngineDied | None = None
         self._info: EngineInfo | None = None
-        self._answers: dict[int, str | None] = {}
-        self._numbers = itertools.count()
+        self._asks = SchemaAsks()
+        self.ask_schema = self._asks.ask
         self._moved_before = 0
         self._profiles: set[str] = set()
         self._inside: set[int] = set()
         self._results: list[EngineResult] = []
+        self._occupancy = Occupancy()
         self._reset()
 
     # ---- life ------------------------------------------------------------------------------------
@@ -96,16 +98,12 @@ class EngineProcess:
     def check_schema(self, schema: str) -> None:
         """See the port. Raises EngineStartFailed if the engine ends before it can answer."""
         self.launch()
-        number = next(self._numbers)
-        self._send({"op": "schema", "n": number, "schema": wire.without_surrogates(schema)})
-        while number not in self._answers:
+        answer = self.ask_schema(schema)
+        while not answer.done():
             self._step(LOOK_S)
-            if self._info is None:
-                self._fail_if_ended()
-            else:
-                self._look(0.0)
-        refusal = self._answers.pop(number)
-        if refusal is not None:
+            self._fail_if_ended()
+            self._look(0.0)
+        if (refusal := answer.result()) is not None:
             raise BadSchema(reason=refusal)
 
     def submit(self, profile: RequestProfile, requests: Sequence[EngineRequest]) -> None:
@@ -123,7 +121,6 @@ class EngineProcess:
             self._send_singly(profile.key, requests)
 
     def poll(self, timeout_s: float) -> list[EngineResult]:
-        """See the port."""
         self._require_started()
         deadline = self._clock() + timeout_s
         while not self._results:
@@ -136,18 +133,24 @@ class EngineProcess:
         return results
 
     def abort(self, ids: Sequence[int]) -> None:
-        """See the port."""
         inside = [i for i in ids if i in self._inside]
         if inside and self._death is None:
             self._send({"op": "abort", "ids": inside})
 
     def in_flight(self) -> int:
-        """See the port."""
         return len(self._inside) + len(self._results)
 
     def tokens_moved(self) -> int:
         """See the port. Goes on growing over restarts."""
         return self._moved_before + self._moved
+
+    def occupancy(self) -> Occupancy:
+        return self._occupancy if self._child is not None else Occupancy()
+
+    @property
+    def door(self) -> tuple[socket.socket, bool] | None:
+        """Where to wait for results, and whether something is still to be written there."""
+        return (self._child.sock, bool(self._unsent)) if self._child is not None else None
 
     # ---- inside ----------------------------------------------------------------------------------
 
@@ -161,10 +164,7 @@ class EngineProcess:
         self._closed = False
         self._reader = FrameReader()
         self._unsent = bytearray()
-        self._answers.clear()
         self._profiles.clear()
-        self._inside.clear()
-        self._results.clear()
 
     def _require_started(self) -> None:
         if self._death is not None:
@@ -200,6 +200,7 @@ class EngineProcess:
         child = self._child
         if child is None:
             return
+        self._asks.send(self._send)
         readable, _, _ = select.select([child.sock], [child.sock] if self._unsent else [], [], wait_s)
         self._flush()
         if readable:
@@ -208,7 +209,7 @@ class EngineProcess:
     def _receive(self, child: Child) -> None:
         while not self._closed:
             try:
-                data = child.sock.recv(RECV_BYTES)
+                data = child.sock.recv(1 << 20)
             except BlockingIOError:
                 return
             except OSError:
@@ -224,12 +225,13 @@ class EngineProcess:
                 self._arrive(wire.results_from_wire(head, tail))
             case "progress":
                 self._advance(head["moved"])
+                self._occupancy = wire.occupancy_from_wire(head)
             case "ready":
                 self._info = wire.info_from_wire(head, self._clock() - self._began)
                 child.settled()
                 self._looked_at = self._clock()
             case "schema":
-                self._answers[head["n"]] = head["error"]
+                self._asks.answered(head["n"], head["error"])
             case "failed" | "died":
                 self._failure = head["reason"]
 
@@ -255,7 +257,7 @@ class EngineProcess:
             code = self._child.wait_exit(1.0)
             self._receive(self._child)
             if not self._results:
-                reason = death_reason(self._failure, self._log_lines(), code)
+                reason = death_reason(self._failure, self._child.last_lines(), code)
                 self._die(EngineDied(model=self.spec.model, reason=reason))
         elif hang_timeout_s and self._inside and self._stalled_s > hang_timeout_s:
             self._die(EngineHung(model=self.spec.model, seconds=round(self._stalled_s)))
@@ -275,13 +277,10 @@ class EngineProcess:
         """End the start. The engine's own last words beat the exit code, and a root cause in the log beats both."""
         child = self._child
         code = child.wait_exit(1.0) if child is not None else None
-        lines = self._log_lines()
+        lines = child.last_lines() if child is not None else []
         self._end()
         reason = reason or start_reason(self._failure, lines, code)
         raise EngineStartFailed(model=self.spec.model, reason=f"{reason} (log: {self.spec.log_path})")
-
-    def _log_lines(self) -> list[str]:
-        return read_tail(self.spec.log_path, self._child.log_start if self._child is not None else 0)
 
     def _await_exit(self, child: Child) -> None:
         """Wait for an orderly end, reading on so that the other side cannot block on a full socket."""
@@ -292,6 +291,7 @@ class EngineProcess:
     def _end(self) -> None:
         if self._child is not None:
             self._child.kill()
+        self._asks.give_up()
         self._child = None
         self._info = None
         self._moved_before += self._moved

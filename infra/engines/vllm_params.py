@@ -14,8 +14,10 @@ from vllm.v1.structured_output.backend_guidance import GuidanceBackend
 from vllm.v1.structured_output.backend_types import StructuredOutputOptions
 from vllm.v1.structured_output.backend_xgrammar import XgrammarBackend, has_xgrammar_unsupported_json_features
 
+from infra.engines.answers import Extract, extractor
 from infra.engines.backend import SchemaRefused
 from infra.engines.sampling import BadSampling, read_sampling
+from infra.engines.vllm_tools import ARGUMENT, ToolCalls
 from jobs.ports.engine import RequestProfile
 
 _SOURCE_PLACE = re.compile(r"\[[\d:]+\] \S+\.cc:\d+: ")
@@ -23,39 +25,59 @@ _GRAMMARS: dict[str, Any] = {"xgrammar": XgrammarBackend, "guidance": GuidanceBa
 
 
 class Plan:
-    """A profile, made ready for its rows. `refused` says why none of them can run."""
+    """A profile, made ready for its rows. `refused` says why none of them can run.
 
-    def __init__(self, profile: RequestProfile, vllm_config: Any, tokenizer: Any) -> None:
+    chat, kwargs: how rows are shown to the model. choices: answers to each input. logprobs: so
+    many likeliest tokens at each place, None for no log probabilities. more: a row has more to say than one
+    text. extract: finds calls of tools in outputs, None where there are no tools.
+    parser: the name of the model's tool parser.
+    """
+
+    def __init__(self, profile: RequestProfile, vllm_config: Any, tokenizer: Any, parser: str | None = None) -> None:
         self.profile = profile
-        self.template_kwargs: dict[str, Any] = {}
+        self.chat = profile.kind == "chat"
+        self.kwargs: dict[str, Any] = {}
         self.refused: str | None = None
+        self.choices = 1
+        self.logprobs: int | None = None
+        self.more = False
+        self.extract: Extract | None = None
         self._max_model_len: int = vllm_config.model_config.max_model_len
         try:
-            self._base = self._make(vllm_config, tokenizer)
+            self._base = self._make(vllm_config, tokenizer, parser)
         except BadSampling as error:
             self.refused = str(error)
         except Exception as error:  # noqa: BLE001 - vLLM, msgspec and pydantic each have their own
             self.refused = f"vLLM refuses the parameters: {error}"
 
-    def params(self, prompt_tokens: int) -> Any:
+    def params(self, prompt_tokens: int, choice: int = 0) -> Any:
         """vLLM's parameters for a prompt of this length; the output is cut where the context ends."""
         if self.profile.kind == "embedding":
             return self._base
         room = self._max_model_len - prompt_tokens
-        if self._base.max_tokens is not None and self._base.max_tokens <= room:
+        fits = self._base.max_tokens is not None and self._base.max_tokens <= room
+        if fits and not choice:
             return self._base
         params = copy.copy(self._base)
-        params.max_tokens = room
-        params.min_tokens = min(params.min_tokens, room)
+        if not fits:
+            params.max_tokens = room
+            params.min_tokens = min(params.min_tokens, room)
+        if choice and params.seed is not None:
+            params.seed += choice  # as vLLM does: each of several answers is another one, and the same each time
         return params
 
-    def _make(self, vllm_config: Any, tokenizer: Any) -> Any:
+    def _make(self, vllm_config: Any, tokenizer: Any, parser: str | None) -> Any:
         given = read_sampling(self.profile.sampling)
         if self.profile.kind == "embedding":
-            params = PoolingParams(task="embed", dimensions=self.profile.dimensions)
+            own, asked = vllm_config.model_config.embedding_size, self.profile.dimensions
+            params = PoolingParams(task="embed", dimensions=None if asked == own else asked)
             params.verify(vllm_config.model_config)
             return params
-        self.template_kwargs = given.pop("chat_template_kwargs", {})
+        self.kwargs = given.pop("chat_template_kwargs", {})
+        self.choices = given.pop("n", 1)
+        self.logprobs = given.get("logprobs")
+        self.more = self.choices > 1 or self.logprobs is not None or self.profile.tools is not None
+        self._take_tools(given, tokenizer, parser)
         defaults = vllm_config.model_config.get_diff_sampling_param()
         schema = self.profile.schema
         params = SamplingParams.from_optional(
@@ -70,6 +92,18 @@ class Plan:
         )
         params.verify(vllm_config.model_config, None, vllm_config.structured_outputs_config, tokenizer)
         return params
+
+    def _take_tools(self, given: dict[str, Any], tokenizer: Any, parser: str | None) -> None:
+        if self.profile.tools is None:
+            return
+        self.kwargs = {**self.kwargs, "tools": orjson.loads(self.profile.tools)}
+        calls: ToolCalls | None = None
+        if self.profile.tool_choice == "auto":
+            if parser is None:
+                raise BadSampling(f"tools cannot be used: the engine has no {ARGUMENT}")
+            calls = ToolCalls(parser, tokenizer, self.profile.tools)
+            given.setdefault("skip_special_tokens", calls.skip_special_tokens)
+        self.extract = extractor(self.profile, calls)
 
 
 def _refusal(schema: str, error: Exception) -> str:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from infra.engines.frames import Frame
-from jobs.ports.engine import EngineInfo, EngineRequest, EngineResult, RequestProfile
+from jobs.ports.engine import EngineInfo, EngineRequest, EngineResult, Occupancy, Prompt, RequestProfile, Several
 
 FLOAT_BYTES = 4
 
@@ -31,9 +31,18 @@ def requests_to_wire(key: str, requests: Sequence[EngineRequest]) -> dict[str, A
 def requests_from_wire(head: dict[str, Any]) -> list[EngineRequest]:
     """The inverse of `requests_to_wire`."""
     return [
-        EngineRequest(row, prompt if isinstance(prompt, str) else tuple([(role, text) for role, text in prompt]))
+        EngineRequest(row, prompt if isinstance(prompt, str) else _prompt(prompt))
         for row, prompt in zip(head["ids"], head["prompts"], strict=True)
     ]
+
+
+def _prompt(prompt: Any) -> Prompt:
+    """From lists to tuples; a frame shows `Several` as an object."""
+    if isinstance(prompt, dict):
+        return Several(tuple([entry if isinstance(entry, str) else tuple(entry) for entry in prompt["inputs"]]))
+    if isinstance(prompt[0], int):
+        return tuple(prompt)
+    return tuple([tuple(message) for message in prompt])
 
 
 def results_to_wire(results: Sequence[EngineResult], moved: int) -> Frame:
@@ -51,6 +60,9 @@ def results_to_wire(results: Sequence[EngineResult], moved: int) -> Frame:
     errors = {str(i): (r.error_code, r.error_message) for i, r in enumerate(results) if r.error_code}
     if errors:
         head["errors"] = errors
+    answers = {str(i): r.answers for i, r in enumerate(results) if r.answers is not None}
+    if answers:
+        head["answers"] = answers
     if all(r.embedding is None for r in results):
         return head, b""
     vectors = [array("f", r.embedding if r.embedding is not None else ()) for r in results]
@@ -61,14 +73,16 @@ def results_to_wire(results: Sequence[EngineResult], moved: int) -> Frame:
 def results_from_wire(head: dict[str, Any], tail: bytes) -> list[EngineResult]:
     """The inverse of `results_to_wire`; an embedding comes back as `array('f')`."""
     columns = zip(head["ids"], head["finish"], head["text"], head["in"], head["cached"], head["out"], strict=True)
-    if "errors" not in head and "dims" not in head:
+    if not head.keys() & {"errors", "dims", "answers"}:
         return [EngineResult(row, finish, text, None, i, c, o) for row, finish, text, i, c, o in columns]
     vectors = _vectors(head.get("dims", ()), tail)
-    errors = head.get("errors", {})
-    return [
-        EngineResult(row, finish, text, vectors[n] if vectors else None, i, c, o, *errors.get(str(n), (None, None)))
-        for n, (row, finish, text, i, c, o) in enumerate(columns)
-    ]
+    errors, answers = head.get("errors", {}), head.get("answers", {})
+    results = []
+    for n, (row, finish, text, i, c, o) in enumerate(columns):
+        code, message = errors.get(str(n), (None, None))
+        vector = vectors[n] if vectors else None
+        results.append(EngineResult(row, finish, text, vector, i, c, o, code, message, answers.get(str(n))))
+    return results
 
 
 def _vectors(dims: Sequence[int], tail: bytes) -> list[array[float] | None]:
@@ -79,6 +93,16 @@ def _vectors(dims: Sequence[int], tail: bytes) -> list[array[float] | None]:
         vectors.append(array("f", tail[at:end]) if size else None)
         at = end
     return vectors
+
+
+def progress_to_wire(moved: int, occupancy: Occupancy) -> dict[str, Any]:
+    """The sign of life."""
+    return {"op": "progress", "moved": moved, "occupancy": asdict(occupancy)}
+
+
+def occupancy_from_wire(head: dict[str, Any]) -> Occupancy:
+    """What `progress_to_wire` was told."""
+    return Occupancy(**head["occupancy"])
 
 
 def info_to_wire(info: EngineInfo) -> dict[str, Any]:

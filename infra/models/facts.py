@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,18 @@ def embedding_size(folder: Path) -> int | None:
         return int(dense[-1])
     config = _text_config(_config(folder))
     return next((int(config[name]) for name in _SIZES if config.get(name)), None)
+
+
+def embedding_sizes(folder: Path, overrides: Mapping[str, Any]) -> Sequence[int] | None:
+    """What a shorter vector may have: of Matryoshka models what their files say, or anything (None) if they only say
+    that they are one; of others their own size alone. overrides: of the configuration, by the engine's arguments.
+    """
+    config = {**_config(folder), **overrides}
+    sizes = config.get("matryoshka_dimensions")
+    if isinstance(sizes, list) and sizes:
+        return sorted({int(size) for size in sizes})
+    own = embedding_size(folder)
+    return None if config.get("is_matryoshka") or own is None else (own,)
 
 
 def context_length(folder: Path) -> int | None:

@@ -25,7 +25,7 @@ class OtherCurrency(Refused):
     code = "other_currency"
 
 
-def set_price(store: Book, model: str, text: str, currency: str, *, now: float) -> Price:
+def set_price(store: Book, model: str, text: str, currency: str, *, now: float, actor: str) -> Price:
     """A new price version of a model, from "INPUT/CACHED/OUTPUT". Raises BadPrice, OtherCurrency.
 
     Jobs keep the version they were submitted with. now: seconds since the epoch; it names the version.
@@ -34,7 +34,7 @@ def set_price(store: Book, model: str, text: str, currency: str, *, now: float) 
     check_currency(store, currency)
     version = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     price = _price(model, version, figures, currency)
-    store.set_price(price)
+    store.set_price(price, actor)
     return price
 
 

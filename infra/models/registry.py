@@ -7,7 +7,7 @@ The shipped models need no adding: `fake` has no files, the others are written d
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -208,6 +208,14 @@ def embedding_size(model: Model) -> int | None:
     if model.engine == FAKE:
         return int(model.engine_args.get("embedding_size", SHIPPED[FAKE].embedding_size))
     return facts.embedding_size(Path(model.path))
+
+
+def embedding_sizes(model: Model) -> Sequence[int] | None:
+    """What `dimensions` may be for an embedding model; None for any."""
+    if model.engine == FAKE:
+        return None
+    overrides = model.engine_args.get("hf_overrides")
+    return facts.embedding_sizes(Path(model.path), overrides if isinstance(overrides, Mapping) else {})
 
 
 def context_length(model: Model) -> int | None:

@@ -19,8 +19,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from infra.models.shipped import FAKE
 from jobs.errors import BadTemplate
 from jobs.model import Model
+from jobs.ports.engine import Message, Prompt, Several
 from jobs.ports.intake import Tokenizer
-from jobs.ports.rows import Prompt
+from jobs.prompts import messages_of, plain_text
 
 CHARS_PER_TOKEN = 4
 FRAME = (-1, -2)
@@ -37,6 +38,17 @@ def tokenizer_of(model: Model) -> Tokenizer:
     return FolderTokenizer(Path(model.path), chat=model.kind == "chat")
 
 
+def shows_tools(model: Model) -> bool:
+    """Whether its chat template says anything of tools. The fake engine has none and takes them as they are."""
+    if model.engine == FAKE:
+        return True
+    folder = Path(model.path)
+    config = _json(folder / "tokenizer_config.json")
+    named = config.get("chat_template")
+    several = isinstance(named, list) and any(item["name"] == "tool_use" for item in named)
+    return several or "tools" in _source(folder, config)
+
+
 class ChunkTokenizer:
     """Every four characters are a token, equal ones the same."""
 
@@ -50,11 +62,20 @@ class ChunkTokenizer:
     def ids(self, prompt: Prompt) -> Sequence[int]:
         if isinstance(prompt, str):
             return _chunks(prompt)
-        return [number for _, text in prompt for number in (*FRAME, *_chunks(text))]
+        if messages := messages_of(prompt):
+            return [number for message in messages for number in (*FRAME, *_chunks("".join(message[1:])))]
+        return _of_texts(self, prompt)
 
 
 def _chunks(text: str) -> list[int]:
     return [hash(text[at : at + CHARS_PER_TOKEN]) for at in range(0, len(text) or 1, CHARS_PER_TOKEN)]
+
+
+def _of_texts(tokenizer: Tokenizer, prompt: Prompt) -> Sequence[int]:
+    """Of token ids, or of several inputs one after another."""
+    if isinstance(prompt, Several):
+        return [number for text in prompt.inputs for number in tokenizer.ids(text)]
+    return [part for part in prompt if isinstance(part, int)]
 
 
 class FolderTokenizer:
@@ -73,7 +94,9 @@ class FolderTokenizer:
         """Raises BadTemplate when the model's chat template refuses the messages."""
         if isinstance(prompt, str):
             return list(self._tokenizer.encode(prompt, add_special_tokens=True).ids)
-        text = self._chat.render(prompt) if self._chat else "\n".join(text for _, text in prompt)
+        if not (messages := messages_of(prompt)):
+            return _of_texts(self, prompt)
+        text = self._chat.render(messages) if self._chat else plain_text(prompt)
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)  # the template wrote them
 
 
@@ -91,9 +114,9 @@ class ChatTemplate:
         environment.globals.update(raise_exception=_refuse, strftime_now=datetime.now().astimezone().strftime)
         self._template = environment.from_string(_source(folder, config))
 
-    def render(self, messages: Sequence[tuple[str, str]]) -> str:
+    def render(self, messages: Sequence[Message]) -> str:
         """The text that the engine tokenises. Raises BadTemplate."""
-        values = [{"role": role, "content": text} for role, text in messages]
+        values = [{"role": message[0], "content": message[1]} for message in messages]
         try:
             return self._template.render(messages=values, add_generation_prompt=True, tools=None, **self._tokens)
         except jinja2.TemplateError as error:

@@ -115,6 +115,9 @@ class LocalObjects:
         for uri in uris:
             self.delete(uri)
 
+    def link(self, uri: str, seconds: int) -> str | None:  # noqa: ARG002 - a file has no address elsewhere
+        return None
+
     def sync(self, folder: str) -> None:
         with _errors(folder):
             _sync(path_of(folder))

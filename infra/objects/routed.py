@@ -78,5 +78,8 @@ class RoutedObjects:
     def sync(self, folder: str) -> None:
         self.of(folder).sync(folder)
 
+    def link(self, uri: str, seconds: int) -> str | None:
+        return self.of(uri).link(uri, seconds)
+
     def scratch(self, near: str) -> Path:
         return self.of(near).scratch(near)

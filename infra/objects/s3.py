@@ -171,6 +171,9 @@ class S3Objects:
     def delete_many(self, uris: Sequence[str]) -> None:
         upload.together(self.delete, uris, at_once=REQUESTS_AT_ONCE)
 
+    def link(self, uri: str, seconds: int) -> str | None:
+        return self._s3.link(uri, seconds)
+
     def sync(self, folder: str) -> None:
         """Nothing is left to do."""
 

@@ -119,6 +119,17 @@ class Connection:
                 self._answered = self._accepted = True
                 return result
 
+    def link(self, uri: str, seconds: int) -> str:
+        """A presigned URL to read by. It is made here: no request, and no question whether the object is there."""
+        place = place_of(uri)
+        try:
+            url: str = self._logged_in().client.generate_presigned_url(
+                "get_object", Params={"Bucket": place.bucket, "Key": place.key}, ExpiresIn=seconds
+            )
+        except BotoCoreError as error:
+            raise Refused(reason=f"no link can be made to {uri} ({' '.join(str(error).split())})") from error
+        return url
+
     def _wait_s(self, error: Exception, login: Login, attempt: int) -> float | None:
         """Seconds before the next attempt; None: there is none."""
         pause_s = self._backoff.wait_s(attempt)

@@ -20,7 +20,8 @@ A value comes from the first of these that has it: the command line (`nightmill 
 
 The settings file is TOML, one `name = value` a line. It is the one given by `nightmill --config FILE`, or by
 `{CONFIG}`, or else `{FILE_NAME}` in the data directory, if there is one. A relative path is below the data directory;
-only `home` itself is relative to the settings file, or to the current directory when it comes from elsewhere.
+only `home` itself is relative to the settings file, or to the current directory when it comes from elsewhere. Texts are
+a list in the file (`["a", "b"]`), and parted by commas in the environment.
 
 A name that is not known, a value of the wrong type and one out of range are all refused at the start, together.
 

@@ -60,6 +60,15 @@ POOL_KEYS = (
         name="num_cpus", types=(int, float), shown="number", default="1", low=0.01, help="CPU cores of one worker."
     ),
     PoolKey(
+        name="engines",
+        types=(int,),
+        shown="integer",
+        default="1",
+        low=1,
+        help="Engine processes of one worker, which share its accelerators or cores; each has `engine_args`. Several "
+        "do more short embeddings than one, whose front end is the narrow place.",
+    ),
+    PoolKey(
         name="dispatchers",
         types=(int,),
         shown="integer",
@@ -159,6 +168,7 @@ def _pool(name: str, table: Mapping[str, Any]) -> Pool:
         max_workers=table.get("max_workers", max(1, least)),
         accelerators=table.get("accelerators", parallel if parallel > 1 else 0),
         num_cpus=float(table.get("num_cpus", 1)),
+        engines=table.get("engines", 1),
         dispatchers=table.get("dispatchers", 1),
         price_per_accelerator_hour_micro=None if price is None else int(Decimal(str(price)) * _MICRO),
     )

@@ -16,6 +16,7 @@ from infra.hints import nearest
 from infra.settings.pools import read_pools
 from infra.settings.table import PREFIX, SETTINGS, Setting, Settings
 from jobs.errors import BadSetting
+from jobs.submit import is_tenant
 
 CONFIG = "NIGHTMILL_CONFIG"
 FOR_TESTS = "NIGHTMILL_TEST_"
@@ -28,6 +29,7 @@ _BY_NAME = {setting.name: setting for setting in SETTINGS}
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PLAIN_NAMED = {"tenant", "topic_prefix"}
 """These become parts of account and topic names."""
+_URI = re.compile(r"[a-z][a-z0-9+.-]*://\S*")
 _DATABASE = re.compile(r"(postgres|postgresql|postgresql\+psycopg)://.+", re.DOTALL)
 
 
@@ -39,7 +41,8 @@ class _Fault(ValueError):
 
 
 def _from_text(setting: Setting, text: str) -> Any:
-    parse: Callable[[str], Any] = {"integer": int, "number": float}.get(setting.type, str)
+    parsers: Mapping[str, Callable[[str], Any]] = {"integer": int, "number": float, "texts": _split}
+    parse = parsers.get(setting.type, str)
     try:
         return _checked(setting, parse(text.strip()))
     except _Fault:
@@ -49,7 +52,16 @@ def _from_text(setting: Setting, text: str) -> Any:
         raise _Fault(msg) from None
 
 
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",")) if text else ()
+
+
 def _from_toml(setting: Setting, value: Any) -> Any:
+    if setting.type == "texts":
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            msg = f"{value!r} is no list of texts"
+            raise _Fault(msg)
+        return _checked(setting, tuple(value))
     wanted = {"integer": (int,), "number": (int, float)}.get(setting.type, (str,))
     if isinstance(value, bool) or not isinstance(value, wanted):
         msg = f"{value!r} is not {_a(setting.type)}"
@@ -61,7 +73,28 @@ def _a(type_name: str) -> str:
     return f"an {type_name}" if type_name == "integer" else f"a {type_name}"
 
 
+_KINDS: Mapping[str, tuple[str, Callable[[str], object]]] = {
+    "ingress_tenants": ("tenant's name", is_tenant),
+    "private_hosts": ("host", re.compile(r"[A-Za-z0-9._:-]{1,253}").fullmatch),
+}
+"""What the values of a list are, where they are no URIs."""
+
+
+def _checked_texts(setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
+    kind, fits = _KINDS.get(setting.name, ("URI", _URI.fullmatch))
+    for value in values:
+        if not fits(value):
+            msg = f"{value!r} is no {kind}"
+            raise _Fault(msg)
+    if len(set(values)) < len(values):
+        msg = "one of its values is there twice"
+        raise _Fault(msg)
+    return values
+
+
 def _checked(setting: Setting, value: Any) -> Any:
+    if setting.type == "texts":
+        return _checked_texts(setting, value)
     if setting.choices and value not in setting.choices:
         msg = f"{value!r} is not one of {', '.join(setting.choices)}"
         raise _Fault(msg)
@@ -121,7 +154,7 @@ def load(
 
 def _made(values: Mapping[str, Any]) -> Settings:
     settings = Settings(**{"home": _default_home(), **values})
-    home = settings.home.expanduser().absolute()
+    home = Path(os.path.normpath(settings.home.expanduser().absolute()))  # one spelling: owners of leases carry it
     return settings.evolve(home=home, log_file=home / settings.log_file)
 
 

@@ -14,7 +14,7 @@ PREFIX = "NIGHTMILL_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting(Value):
-    """A line of the table. type: "text", "path", "integer" or "number"; low, high: the range, ends included."""
+    """A line of the table. type: text, texts, path, integer or number; low, high: the range, ends included."""
 
     name: str
     type: str
@@ -61,6 +61,12 @@ class Settings(Value):
     currency: str = _setting("USD", "Currency of the book's prices and postings.", "ISO 4217 code")
     topic_prefix: str = _setting("nightmill", "First part of every topic's name.")
 
+    environment_file: Path = _setting(
+        Path(),
+        "File of `NAME=value` lines that commands add to their environment, where it lacks them: passwords, "
+        "credentials of stores, Ray's token. A relative path is below `home`.",
+        shown_default="none",
+    )
     database_url: str = _setting(
         "",
         "URL of a PostgreSQL database for jobs, tasks and ledger, as `postgresql://USER@HOST/NAME`; a password is "
@@ -162,6 +168,13 @@ class Settings(Value):
     worker_backoff_s: float = _setting(
         60.0, "Longest pause before a worker that died is replaced; it begins at 1 second.", "seconds", low=1
     )
+    spot_notice: str = _setting(
+        "",
+        "Where a worker learns that its machine will be taken away, so that it drains in time: a file that appears (a "
+        "relative path is below `home`), or a URL, as of a cloud's metadata service (docs/operations.md).",
+        shown_default="nowhere",
+    )
+    spot_poll_s: float = _setting(5.0, "How often it looks there.", "seconds", low=0.1, high=600)
     ray_address: str = _setting(
         "auto",
         "Ray cluster of `nightmill up --cluster`: `auto` for the one that runs on this machine, or `HOST:PORT`.",
@@ -220,6 +233,74 @@ class Settings(Value):
         60.0, "So does one that has not polled for so long.", "seconds", low=6, high=3600
     )
 
+    ingress_tenants: tuple[str, ...] = _setting(
+        (),
+        "Tenants for whom other systems may submit jobs by a message on `<topic_prefix>.submit.<tenant>`.",
+        shown_default="none",
+    )
+    ingress_inputs: tuple[str, ...] = _setting(
+        ("s3://",),
+        "What such a submission may read: beginnings of URIs, as `s3://catalog/` or `file:///srv/in/`.",
+        shown_default="s3://",
+    )
+    ingress_outputs: tuple[str, ...] = _setting(
+        ("s3://",), "Where such a submission may write its results: beginnings of URIs.", shown_default="s3://"
+    )
+
+    metrics_port: int = _setting(
+        -1,
+        "First port on which a process shows its figures to Prometheus, under `/metrics`: it takes the first free one "
+        "from here on. 0: none.",
+        "port",
+        low=0,
+        high=65_535,
+        shown_default="9464 for what stays up, 0 for commands that run one job",
+    )
+    metrics_bind: str = _setting(
+        "127.0.0.1",
+        "Address on which they are shown. Who can reach it can read them: `0.0.0.0` only where a firewall says who.",
+    )
+
+    api_host: str = _setting("127.0.0.1", "Address that the REST API listens on; `0.0.0.0` for all of the machine's.")
+    api_port: int = _setting(8000, "Its port; 0 for any that is free.", "port", low=0, high=65_535)
+    api_replicas: int = _setting(
+        2, "Processes that serve it on a cluster, behind one address.", "processes", low=1, high=1000
+    )
+    max_upload_mib: int = _setting(16_384, "Size of an uploaded file, at most.", "MiB", low=1)
+    max_body_mib: int = _setting(64, "Size of the body of any other request, at most.", "MiB", low=1, high=4096)
+    max_batch_lines: int = _setting(5_000_000, "Requests of a batch, at most.", "lines", low=1)
+    file_expires_s: float = _setting(
+        0.0, "After so long an uploaded file expires, where the upload does not say; 0: never.", "seconds", low=0
+    )
+    idempotency_keep_s: float = _setting(
+        86_400.0, "How long the answer to an idempotency key is remembered.", "seconds", low=60
+    )
+    request_timeout_s: float = _setting(
+        60.0, "How long the API may take for a request that is no upload, download or stream.", "seconds", low=1
+    )
+    client_idle_s: float = _setting(
+        30.0, "How long a client may neither send nor take anything within a request.", "seconds", low=1
+    )
+    stop_grace_s: float = _setting(
+        10.0, "How long requests may still end when the API is told to stop.", "seconds", low=0, high=3600
+    )
+
+    private_hosts: tuple[str, ...] = _setting(
+        (),
+        "Hosts that webhooks may call though their addresses are not public, as `hooks.internal` or `10.0.0.7`.",
+        shown_default="none",
+    )
+    webhook_timeout_s: float = _setting(
+        15.0, "How long an endpoint of a webhook may take for its answer.", "seconds", low=0.1, high=60
+    )
+    seal_key: str = _setting(
+        "",
+        "Base64 of 32 bytes with which stored secrets of webhooks are encrypted; better in the environment than in a "
+        "file. Every node of a cluster needs the same.",
+        shown_default="one that follows from the data directory's `secret`",
+        secret=True,
+    )
+
     min_free_mib: int = _setting(512, "Below so much free disk `nightmill doctor` warns.", "MiB", low=0)
     log_level: str = _setting(
         "info", "Least urgent event that is logged.", choices=("debug", "info", "warning", "error")
@@ -257,7 +338,7 @@ class Settings(Value):
         return self.log_file.parent
 
 
-_TYPES = {"str": "text", "Path": "path", "int": "integer", "float": "number"}
+_TYPES = {"tuple[str, ...]": "texts", "str": "text", "Path": "path", "int": "integer", "float": "number"}
 
 SETTINGS: tuple[Setting, ...] = tuple(
     Setting(name=f.name, type=_TYPES[str(f.type)], default=f.default, **f.metadata)

@@ -23,5 +23,7 @@ def from_json(data: bytes) -> Settings:
     for field in fields(Settings):
         if str(field.type).startswith("Path") and values[field.name] is not None:
             values[field.name] = Path(values[field.name])
+        if isinstance(values[field.name], list):
+            values[field.name] = tuple(values[field.name])
     values["pools"] = tuple(Pool(**pool) for pool in values["pools"])
     return Settings(**values)

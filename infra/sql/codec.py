@@ -26,6 +26,11 @@ def encode(value: Any) -> str:
     return orjson.dumps(value, default=_plain, option=orjson.OPT_SORT_KEYS).decode()
 
 
+def storable(text: str) -> str:
+    """What a database can keep of a text of unknown origin: it may hold what is no text."""
+    return text.replace("\0", " ").encode(errors="replace").decode()
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):  # orjson leaves named tuples to us
         return list(value)

@@ -143,7 +143,9 @@ def pragma_of(path: Path, name: str) -> Any:
 
 def _engine(path: Path, pool: type[sa.Pool], **options: Any) -> sa.Engine:
     url = sa.URL.create("sqlite", database=str(path))
-    engine = sa.create_engine(url, poolclass=pool, connect_args={"check_same_thread": False}, **options)
+    engine = sa.create_engine(
+        url, poolclass=pool, connect_args={"check_same_thread": False}, hide_parameters=True, **options
+    )
     sa.event.listen(engine, "connect", _set_up)
     return engine
 

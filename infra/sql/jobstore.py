@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
-from infra.sql import codec, dialect, folding, rows, tables
+from infra.sql import codec, dialect, ends, folding, rows, tables
+from infra.sql.before import Before
 from infra.sql.shelf import Shelf, all_of
 from jobs.errors import Conflict, NotFound, WrongState
 from jobs.model import InputFile, Job, JobState, Priority, TaskState, Usage
@@ -25,7 +25,7 @@ class SqlJobs(Shelf):
 
     def create_job(self, job: Job, files: Sequence[InputFile]) -> Job:
         """A `created_at` of 0 is set by the database's clock, and with it the deadline that `deadline_s` asks for."""
-        before = _Before()
+        before = Before()
 
         def work(connection: sa.Connection) -> Job:
             if (made := _made_before(connection, job, before)) is not None:
@@ -40,6 +40,9 @@ class SqlJobs(Shelf):
             return _get(connection, job.id)
 
         return self._db.write(work)
+
+    def job_of_key(self, tenant: str, key: str) -> Job | None:
+        return self._db.ask(lambda c: _of_key(c, tenant, key))
 
     def job(self, job_id: str) -> Job:
         return self._db.ask(lambda c: _get(c, job_id))
@@ -60,9 +63,18 @@ class SqlJobs(Shelf):
         query = sa.select(file.file).where(file.job == job_id).order_by(file.place)
         return [codec.decode(InputFile, text) for (text,) in self._db.ask(all_of(query))]
 
-    def jobs(self, *, tenant: str | None = None, limit: int = 100) -> list[Job]:
-        newest = _of_tenant(tenant).order_by(_jobs.created_at.desc(), _jobs.id.desc()).limit(limit)
-        return self._all(newest)
+    def jobs(self, *, tenant: str | None = None, limit: int = 100, after: str | None = None) -> list[Job]:
+        def work(connection: sa.Connection) -> list[Job]:
+            query = _of_tenant(tenant)
+            if after is not None:
+                last = connection.execute(query.where(_jobs.id == after)).one_or_none()
+                if last is None:
+                    raise _unknown(after)
+                query = query.where(sa.tuple_(_jobs.created_at, _jobs.id) < (last.created_at, last.id))
+            newest = query.order_by(_jobs.created_at.desc(), _jobs.id.desc()).limit(limit)
+            return [rows.job_of(row) for row in connection.execute(newest)]
+
+        return self._db.ask(work)
 
     def children(self, job_id: str) -> list[Job]:
         mine = rows.jobs_with_totals.where(_jobs.parent == job_id)
@@ -71,6 +83,18 @@ class SqlJobs(Shelf):
     def active_jobs(self, pool: str) -> list[Job]:
         mine = rows.jobs_with_totals.where(_jobs.pool == pool, _jobs.finished_at.is_(None))
         return self._all(mine.order_by(_jobs.created_at, _jobs.id))
+
+    def pressing_jobs(self, pool: str, *, most: int, patience_s: float) -> list[Job]:
+        patient = _jobs.created_at + patience_s
+        due = sa.case((_jobs.deadline_at < patient, _jobs.deadline_at), else_=patient)
+        turn = sa.case({state.value: n for state, n in _TURNS.items()}, value=_jobs.state, else_=1)
+        mine = rows.jobs_with_totals.where(_jobs.pool == pool, _jobs.finished_at.is_(None))
+        queries = [
+            mine.where(_jobs.priority == priority.value).order_by(turn, due, _jobs.id).limit(most)
+            for priority in Priority
+        ]
+        found = self._db.ask(lambda c: [row for query in queries for row in c.execute(query)])
+        return [rows.job_of(row) for row in found]
 
     def set_priority(self, job_id: str, priority: Priority) -> Job:
         def work(connection: sa.Connection) -> Job:
@@ -84,7 +108,7 @@ class SqlJobs(Shelf):
         return self._db.write(work)
 
     def set_state(self, job_id: str, *, expect: frozenset[JobState], to: JobState, reason: str = "") -> Job:
-        before = _Before()
+        before = Before()
 
         def work(connection: sa.Connection) -> Job:
             change = tables.jobs.update().where(_jobs.id == job_id, _jobs.state.in_([s.value for s in expect]))
@@ -103,7 +127,7 @@ class SqlJobs(Shelf):
         task = tables.tasks.c
         open_states = [state.value for state in TaskState if not state.terminal]
         still_open = sa.exists().where(task.job == job_id, task.state.in_(open_states))
-        before = _Before()
+        before = Before()
 
         def work(connection: sa.Connection) -> bool:
             now = self._db.now(connection)
@@ -116,6 +140,7 @@ class SqlJobs(Shelf):
             while folding.fold(connection, _FOLD, now, job=job_id).transactions:
                 pass
             folding.add_totals(connection, {job_id: (void, 0)})
+            ends.tell_of_job(connection, job_id, to.value, now)
             before.done = True
             return True
 
@@ -148,31 +173,30 @@ class SqlJobs(Shelf):
         return [rows.job_of(row) for row in self._db.ask(all_of(query))]
 
 
+_TURNS = {JobState.CANCELLING: 0, JobState.EXPIRING: 0, JobState.PAUSED: 2}
 _FINAL = [state.value for state in JobState if state.terminal]
-
-
-@dataclass(slots=True)
-class _Before:
-    """Whether an earlier run of a closure came to its end. It runs again when it was rolled back, and when its commit
-    was not answered: what it then finds done was done by itself.
-    """
-
-    done: bool = False
 
 
 def _get(connection: sa.Connection, job_id: str) -> Job:
     row = connection.execute(rows.jobs_with_totals.where(_jobs.id == job_id)).one_or_none()
     if row is None:
-        raise NotFound(kind="job", name=job_id, hint="List the jobs there are: nightmill jobs")
+        raise _unknown(job_id)
     return rows.job_of(row)
 
 
-def _made_before(connection: sa.Connection, job: Job, before: _Before) -> Job | None:
+def _unknown(job_id: str) -> NotFound:
+    return NotFound(kind="job", name=job_id, hint="List the jobs there are: nightmill jobs")
+
+
+def _of_key(connection: sa.Connection, tenant: str, key: str) -> Job | None:
+    row = connection.execute(_of_tenant(tenant).where(_jobs.idempotency_key == key)).one_or_none()
+    return None if row is None else rows.job_of(row)
+
+
+def _made_before(connection: sa.Connection, job: Job, before: Before) -> Job | None:
     """The job of this tenant and idempotency key. Raises Conflict where the id alone is taken, by another."""
-    if job.idempotency_key is not None:
-        same = _of_tenant(job.tenant).where(_jobs.idempotency_key == job.idempotency_key)
-        if (row := connection.execute(same).one_or_none()) is not None:
-            return rows.job_of(row)
+    if job.idempotency_key is not None and (made := _of_key(connection, job.tenant, job.idempotency_key)) is not None:
+        return made
     if connection.execute(sa.select(_jobs.id).where(_jobs.id == job.id)).first() is None:
         return None
     if before.done:
@@ -185,13 +209,8 @@ def _of_tenant(tenant: str | None) -> sa.Select[Any]:
 
 
 def _entering(to: JobState, reason: str, now: float) -> dict[str, Any]:
-    values: dict[str, Any] = {"state": to.value, "reason": _storable(reason), "version": _jobs.version + 1}
+    values: dict[str, Any] = {"state": to.value, "reason": codec.storable(reason), "version": _jobs.version + 1}
     return values | ({"finished_at": now} if to.terminal else {})
-
-
-def _storable(text: str) -> str:
-    """What a database can keep of a sentence: it may quote bytes that are no text."""
-    return text.replace("\0", " ").encode(errors="replace").decode()
 
 
 def _hint(text: str, found: Sequence[Job]) -> str:

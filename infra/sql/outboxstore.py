@@ -24,7 +24,7 @@ class SqlOutbox(Shelf):
         if pool is not None:
             query = query.where(_outbox.pool == pool)
         found = self._db.ask(all_of(query.order_by(_outbox.id).limit(limit)))
-        return [OutboxRow(id=row.id, message=rows.message_of(row)) for row in found]
+        return [OutboxRow(id=row.id, message=rows.message_of(row), released_at=row.created_at) for row in found]
 
     def published(self, places: Mapping[int, Place]) -> None:
         """A row that is gone was leased or withdrawn meanwhile: nothing needs to be known of its message."""

@@ -145,6 +145,7 @@ def connect(url: sa.URL, policy: PostgresPolicy) -> sa.Engine:
             max_overflow=0,
             pool_timeout=policy.lock_s,
             connect_args=arguments,
+            hide_parameters=True,  # an error's text goes into logs, and a job's record holds its prompt
         )
     except ImportError as error:
         reason = "psycopg is not installed; run: pip install 'nightmill[postgres]'"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from infra.sql import codec, dialect, tables
+from infra.sql import codec, dialect, tables, trail
 from infra.sql.shelf import Shelf, all_of
 from jobs.errors import Conflict
 from jobs.model import Price
+from jobs.pricing import show_price
+from jobs.tenancy import ITSELF
 
 _prices = tables.prices.c
 
@@ -15,12 +17,13 @@ _prices = tables.prices.c
 class SqlPrices(Shelf):
     """`jobs.ports.store.PriceStore`."""
 
-    def set_price(self, price: Price) -> None:
-        """The same version again with the same numbers changes nothing; with others it raises Conflict."""
-
+    def set_price(self, price: Price, actor: str = ITSELF) -> None:
         def work(connection: sa.Connection) -> None:
             new = {"model": price.model, "version": price.version, "price": codec.encode(price)}
             if dialect.insert_new(connection, tables.prices, new):
+                said = f"{show_price(price)}, version {price.version}"
+                at = self._db.now(connection)
+                trail.write(connection, "price.set", actor=actor, tenant="", subject=price.model, detail=said, at=at)
                 return
             same = sa.select(_prices.price).where(_prices.model == price.model, _prices.version == price.version)
             if codec.decode(Price, connection.execute(same).scalar_one()) != price:

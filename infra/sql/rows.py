@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
@@ -65,6 +66,7 @@ def job_row(job: Job, *, created_at: float) -> dict[str, Any]:
         "manifest": None,
         "void": None,
         "sealed_at": None,
+        "request": codec.encode(job.request) if job.request else None,
     }
 
 
@@ -76,8 +78,8 @@ def job_of(row: Any) -> Job:
         project=row.project,
         tags=tags_of(row.tags),
         creator=row.creator,
-        spec=codec.decode(JobSpec, row.spec),
-        price=codec.decode(Price, row.price),
+        spec=spec_of(row.spec),
+        price=_price_of(row.price),
         pool=row.pool,
         priority=Priority(row.priority),
         state=JobState(row.state),
@@ -88,12 +90,24 @@ def job_of(row: Any) -> Job:
         planned=row.planned,
         parent=row.parent,
         idempotency_key=row.idempotency_key,
+        request=tags_of(row.request) if row.request else {},
         created_at=row.created_at,
         finished_at=row.finished_at,
         deadline_at=row.deadline_at,
         usage=usage_of(row.usage),
         amount_pico=row.amount_pico or 0,
     )
+
+
+@lru_cache(maxsize=4096)
+def spec_of(text: str) -> JobSpec:
+    """What is frozen is decoded once: a scheduler reads the same jobs ten times a second."""
+    return codec.decode(JobSpec, text)
+
+
+@lru_cache(maxsize=256)
+def _price_of(text: str) -> Price:
+    return codec.decode(Price, text)
 
 
 def usage_of(text: str | None) -> Usage:

@@ -6,15 +6,25 @@ from pathlib import Path
 
 from infra.clocks import SystemClock
 from infra.sql import postgres, schema
+from infra.sql.batchstore import SqlBatches
+from infra.sql.blobs import SqlObjects
+from infra.sql.censusstore import SqlCensus
 from infra.sql.engine import Database, sqlite_database
+from infra.sql.filestore import SqlFiles
 from infra.sql.fleetstore import SqlFleet
+from infra.sql.grantstore import SqlGrants
 from infra.sql.jobstore import SqlJobs
+from infra.sql.keystore import SqlKeys
 from infra.sql.ledgerstore import SqlLedger
 from infra.sql.outboxstore import SqlOutbox
 from infra.sql.postgres import PostgresDatabase, PostgresPolicy
 from infra.sql.pricestore import SqlPrices
+from infra.sql.replaystore import SqlReplays
 from infra.sql.sweepstore import SqlSweep
 from infra.sql.taskstore import SqlTasks
+from infra.sql.tenantstore import SqlTenants
+from infra.sql.trail import SqlTrail
+from infra.sql.webhookstore import SqlWebhooks
 from infra.sql.writer import Pace
 from jobs.errors import DatabaseUnavailable
 from jobs.ports.clock import Clock
@@ -22,11 +32,35 @@ from jobs.ports.clock import Clock
 FILE = "nightmill.db"
 
 
-class SqlStore(SqlJobs, SqlTasks, SqlOutbox, SqlLedger, SqlPrices, SqlFleet, SqlSweep):
+class SqlTenancy(SqlTenants, SqlKeys, SqlGrants, SqlTrail):
+    """`jobs.ports.tenancy.TenantStore`."""
+
+
+class SqlFiling(SqlFiles, SqlBatches, SqlReplays):
+    """`jobs.ports.filing.FilingStore`."""
+
+
+class SqlStore(
+    SqlJobs,
+    SqlTasks,
+    SqlOutbox,
+    SqlLedger,
+    SqlPrices,
+    SqlFleet,
+    SqlSweep,
+    SqlCensus,
+    SqlTenancy,
+    SqlFiling,
+    SqlWebhooks,
+):
     """`jobs.ports.store.Store`. May be used from any thread; not across a fork."""
 
     def now(self) -> float:
         return self._db.ask(self._db.now)
+
+    def objects(self, scratch: Path) -> SqlObjects:
+        """The small objects that lie in the same database. scratch: a local folder."""
+        return SqlObjects(self._db, scratch)
 
     def close(self) -> None:
         self._db.close()

@@ -20,7 +20,7 @@ _CHUNK = 500  # names in one IN list
 
 
 class SqlSweep(Shelf):
-    """`jobs.ports.store.SweepStore`."""
+    """`jobs.ports.sweeping.SweepStore`."""
 
     def every_job(self) -> Iterator[tuple[Job, bool]]:
         """By pages, so that no read transaction stays open while the caller works."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from infra.sql import codec, moving, rows, tables
+from infra.sql import codec, dialect, moving, rows, tables
 from infra.sql.shelf import Shelf, all_of
 from jobs.errors import Broken, NotFound, Unavailable
 from jobs.model import JobState, Part, Priority, Task, TaskState, Usage
@@ -89,6 +89,37 @@ class SqlTasks(Shelf):
     def task_counts(self, job_id: str) -> dict[TaskState, int]:
         query = sa.select(_tasks.state, sa.func.count()).where(_tasks.job == job_id).group_by(_tasks.state)
         return self._db.ask(lambda c: {TaskState(state): count for state, count in c.execute(query)})
+
+    def heads(self, job_ids: Sequence[str]) -> dict[str, Task]:
+        """A seek for each job: a window over all their queued tasks would read them all."""
+        other = tables.tasks.alias("other")
+        first = (
+            sa.select(other.c.id)
+            .where(other.c.job == tables.jobs.c.id, other.c.state == tables.literal(TaskState.QUEUED.value))
+            .order_by(other.c.position)
+            .limit(1)
+            .scalar_subquery()
+        )
+        heads = sa.select(tables.tasks).join_from(tables.jobs, tables.tasks, _tasks.id == first)
+        found = self._of_jobs(heads, job_ids)
+        return {row.job: rows.task_of(row) for row in found}
+
+    def with_open_tasks(self, job_ids: Sequence[str]) -> set[str]:
+        states = [tables.literal(state.value) for state in TaskState if not state.terminal]
+        still_open = sa.exists().where(_tasks.job == tables.jobs.c.id, _tasks.state.in_(states))
+        return {row.id for row in self._of_jobs(sa.select(tables.jobs.c.id).where(still_open), job_ids)}
+
+    def _of_jobs(self, query: sa.Select[Any], job_ids: Sequence[str]) -> list[sa.Row[Any]]:
+        """The query for these jobs, a page of them at a time."""
+        pages = [job_ids[at : at + _PAGE] for at in range(0, len(job_ids), _PAGE)]
+
+        def read(connection: sa.Connection) -> list[sa.Row[Any]]:
+            found: list[sa.Row[Any]] = []
+            for page in pages:
+                found += connection.execute(query.where(dialect.among(connection, tables.jobs.c.id, page)))
+            return found
+
+        return self._db.ask(read) if job_ids else []
 
     def released(self, pool: str) -> list[Task]:
         """Through the outbox, which has a row for each of them and no more."""

@@ -16,8 +16,12 @@ class Clock(Protocol):
 
 
 class Ids(Protocol):
-    """New names. Job ids sort by time; tokens and tickets are random and unguessable."""
+    """New names. Ids sort by time; tokens and tickets are random and unguessable."""
 
     def job_id(self) -> str: ...
+
+    def new(self, prefix: str) -> str:
+        """An id that begins so (`file-`, `batch_`, `key_`) and sorts by time, as a job's does."""
+        ...
 
     def token(self) -> str: ...

@@ -8,8 +8,22 @@ from typing import Literal, Protocol
 
 ModelKind = Literal["chat", "completion", "embedding"]
 FinishReason = Literal["stop", "length", "abort", "error"]
-Message = tuple[str, str]
-"""(role, content): a chat message of plain text."""
+Message = tuple[str, str] | tuple[str, str, str]
+"""(role, content): a chat message of plain text. A third entry holds what tools need besides, as a JSON object: the
+`tool_calls` of an assistant (their arguments as text), or the `tool_call_id` that a tool's message answers.
+"""
+TokenIds = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """Several inputs of one row; each has answers of its own."""
+
+    inputs: tuple[str | TokenIds, ...]
+
+
+Prompt = str | tuple[Message, ...] | TokenIds | Several
+"""A text, the messages of a chat, a text as the model's own token ids, or several texts in one row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,11 +31,14 @@ class RequestProfile:
     """What many rows share: sent to the engine once, referred to by `key` afterwards.
 
     sampling: canonical JSON object of OpenAI-named sampling parameters (`max_tokens`, `temperature`, `top_p`,
-        `top_k`, `min_p`, `seed`, `stop`, `n` = 1, `presence_penalty`, `frequency_penalty`, `repetition_penalty`, …).
+        `top_k`, `min_p`, `seed`, `stop`, `n`, `presence_penalty`, `frequency_penalty`, `repetition_penalty`, …).
+        `logprobs` is a whole number here: so many likeliest tokens beside the chosen one, at each place.
     schema: JSON Schema (JSON text) that the output must follow by guided decoding, or None.
     cache_salt: keeps one tenant's prefix cache apart from another's; set by us, never by the caller.
     priority: lower is more urgent (vLLM's convention).
     dimensions: for embeddings, the size asked for; None for the model's own.
+    tools: OpenAI's list of tools as canonical JSON, shown to the model by its chat template; None for none.
+    tool_choice: `auto`; or, where `schema` makes the model call tools, `required`, or the name of the one to call.
     """
 
     key: str
@@ -31,20 +48,29 @@ class RequestProfile:
     cache_salt: str = ""
     priority: int = 0
     dimensions: int | None = None
+    tools: str | None = None
+    tool_choice: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
-    """One row. `id` is unique among the rows in the engine. `prompt` is text, or messages for a chat model."""
+    """One row. `id` is unique among the rows in the engine. Messages need a profile of kind `chat`."""
 
     id: int
-    prompt: str | tuple[Message, ...]
+    prompt: Prompt
 
 
 @dataclass(frozen=True, slots=True)
 class EngineResult:
     """What became of one row. Token counts: `cached_tokens` ≤ `input_tokens`; a row in error may have 0 of all.
 
+    Several answers to one input count its tokens once, and the output of all; several inputs count each. `text`,
+    `embedding`: the first answer. finish_reason: "length" if any answer was cut.
+    answers: JSON, only where a row has more to say than that: a list of all its answers, by input and then by choice.
+        A generated one is `{"text", "finish_reason"}`, with `tokens` (of each place `[token, logprob, [[token,
+        logprob], …]]`, the likeliest first) where `logprobs` were asked for, and with `calls` (`[[name, arguments],
+        …]`, arguments as text) where it calls tools; `text` is then what stands beside the calls, or null.
+        An embedding is float32, little-endian, in base64.
     error_code (only with finish_reason "error"): `context_length_exceeded`, `invalid_request`, `engine_error`.
     """
 
@@ -57,6 +83,7 @@ class EngineResult:
     output_tokens: int = 0
     error_code: str | None = None
     error_message: str | None = None
+    answers: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +100,17 @@ class EngineInfo:
     block_size: int = 0
     embedding_size: int | None = None
     start_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupancy:
+    """What is inside an engine: rows that it computes, rows that wait there, and the share (0 to 1) of its KV cache in
+    use, None where it has none.
+    """
+
+    running: int = 0
+    waiting: int = 0
+    kv_use: float | None = None
 
 
 class Engine(Protocol):
@@ -112,6 +150,10 @@ class Engine(Protocol):
 
     def tokens_moved(self) -> int:
         """A counter that grows while the engine works (prompt and output tokens); for progress and hang detection."""
+        ...
+
+    def occupancy(self) -> Occupancy:
+        """As the engine last told, about a second ago. From any thread."""
         ...
 
     def stop(self) -> None:

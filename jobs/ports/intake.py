@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from jobs.model import InputFile, Job, JobSpec, Model, Priority, Value
-from jobs.ports.rows import Prompt
+from jobs.ports.engine import Prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +15,9 @@ class SubmitRequest(Value):
     """What a tenant asks for, as typed. Texts of files (template, schema) are already read.
 
     sampling: OpenAI-named parameters. keep: None for all columns. vary: column → values. pause_on: share, or None
-    for never. deadline_s: from the job's creation. output: folder URI.
+    for never. deadline_s: from the job's creation. output: folder URI. pool: a declared one, or None for the first
+    that serves the model. asked_model: another name of `model`, by which the lines of a JSONL input ask for it.
+    endpoint: that each of those lines must name; "" for whatever the first one names. webhook: as in `JobSpec`.
     """
 
     input: str
@@ -43,6 +45,10 @@ class SubmitRequest(Value):
     pause_on: float | None = 0.2
     deadline_s: float | None = None
     idempotency_key: str | None = None
+    pool: str | None = None
+    asked_model: str = ""
+    endpoint: str = ""
+    webhook: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +81,10 @@ class Intake(Protocol):
     """Raises Refused (BadInput, BadTemplate, BadSchema, NotFound, OutputTaken …) naming file, row, column or line."""
 
     def examine(self, request: SubmitRequest, model: Model) -> Examined: ...
+
+    def asked_model(self, uri: str) -> str:
+        """The model that the first line of a JSONL file names. Raises BadInput with `lines` (jobs.filing.LineError)."""
+        ...
 
     def freeze(self, job: Job, examined: Examined) -> None:
         """Write what is frozen beside a job's record, before the record. Safe to repeat."""

@@ -75,6 +75,10 @@ class Objects(Protocol):
         """Make what was published to and deleted from this folder durable."""
         ...
 
+    def link(self, uri: str, seconds: int) -> str | None:
+        """A URL by which anybody may read the object for so long; None where the store gives none."""
+        ...
+
     def scratch(self, near: str) -> Path:
         """A new local file name from which `put_file_if_absent(near, …)` is one rename where that is possible."""
         ...

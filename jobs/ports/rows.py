@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from jobs.model import Job, Outcome, Part, Task, Usage, Value
-from jobs.ports.engine import EngineResult, Message, RequestProfile
+from jobs.ports.engine import EngineResult, Prompt, RequestProfile
 from jobs.ranges import Ranges
-
-Prompt = str | tuple[Message, ...]
 
 
 class RowFault(NamedTuple):
@@ -25,8 +23,9 @@ class OpenRows:
     """A task's rows in memory, in the task's order, ready for the engine.
 
     prompts: None where `faults` has the row. profile_of: index into `profiles` for each row, or None: all use the
-    first. table: what the sink needs to write the rows (opaque to workers). positions: where each row lies in the
-    task's ranges is its index, counted from 0.
+    first. echoes: by row, what its answer must repeat of its request (JSON), for those that have it. table: what the
+    sink needs to write the rows (opaque to workers). positions: where each row lies in the task's ranges is its index,
+    counted from 0.
     """
 
     size: int
@@ -34,6 +33,7 @@ class OpenRows:
     faults: Mapping[int, RowFault] = field(default_factory=dict)
     profiles: Sequence[RequestProfile] = ()
     profile_of: Sequence[int] | None = None
+    echoes: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     table: Any = None
 
     def profile(self, index: int) -> RequestProfile:

@@ -13,7 +13,12 @@ from typing import Protocol
 from jobs.ledger import Entry
 from jobs.model import InputFile, Job, JobState, Message, Part, Price, Priority, Task, TaskState, Usage, Value
 from jobs.moves import Answer, Move
-from jobs.sweeping import LeaseEnd
+from jobs.ports.census import CensusStore
+from jobs.ports.filing import FilingStore
+from jobs.ports.sweeping import SweepStore
+from jobs.ports.tenancy import TenantStore
+from jobs.ports.webhooks import WebhookStore
+from jobs.tenancy import ITSELF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +27,7 @@ class OutboxRow(Value):
 
     id: int
     message: Message
+    released_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +99,10 @@ class JobStore(Protocol):
         """Write the job; with an idempotency key that the tenant used before, the job made then is returned."""
         ...
 
+    def job_of_key(self, tenant: str, key: str) -> Job | None:
+        """The job that a tenant's idempotency key made."""
+        ...
+
     def job(self, job_id: str) -> Job:
         """The job with its folded totals. Raises NotFound."""
         ...
@@ -108,8 +118,8 @@ class JobStore(Protocol):
         """The frozen input list, in order."""
         ...
 
-    def jobs(self, *, tenant: str | None = None, limit: int = 100) -> list[Job]:
-        """The newest first."""
+    def jobs(self, *, tenant: str | None = None, limit: int = 100, after: str | None = None) -> list[Job]:
+        """The newest first. after: the id to go on from (exclusive). Raises NotFound for an unknown one."""
         ...
 
     def children(self, job_id: str) -> list[Job]:
@@ -118,6 +128,14 @@ class JobStore(Protocol):
 
     def active_jobs(self, pool: str) -> list[Job]:
         """Jobs of a pool that are not at their end, the oldest first."""
+        ...
+
+    def pressing_jobs(self, pool: str, *, most: int, patience_s: float) -> list[Job]:
+        """Of a pool's jobs that are not at their end, at most `most` of each priority, so that a pool of many thousand
+        costs no more: first those that are cancelling or expiring, then the earliest due, paused ones last.
+
+        Due is a job's deadline, or patience_s after its creation where that is earlier.
+        """
         ...
 
     def set_priority(self, job_id: str, priority: Priority) -> Job:
@@ -165,6 +183,14 @@ class TaskStore(Protocol):
 
     def tasks(self, job_id: str, states: frozenset[TaskState], limit: int = 1000) -> list[Task]:
         """Tasks of a job in these states, in planning order (children where their parent stood)."""
+        ...
+
+    def heads(self, job_ids: Sequence[str]) -> dict[str, Task]:
+        """The next queued task of each job, in planning order; jobs without one are left out."""
+        ...
+
+    def with_open_tasks(self, job_ids: Sequence[str]) -> set[str]:
+        """Those of the jobs of which a task is not at its end."""
         ...
 
     def released(self, pool: str) -> list[Task]:
@@ -249,7 +275,9 @@ class LedgerStore(Protocol):
 class PriceStore(Protocol):
     """Price versions. A model's current price is its newest version; old versions stay."""
 
-    def set_price(self, price: Price) -> None: ...
+    def set_price(self, price: Price, actor: str = ITSELF) -> None:
+        """Write a version, with its audit event. The same again changes nothing; other numbers are a Conflict."""
+        ...
 
     def price(self, model: str) -> Price | None: ...
 
@@ -274,19 +302,20 @@ class FleetStore(Protocol):
         ...
 
 
-class SweepStore(Protocol):
-    """What is asked before files of dead leases are deleted."""
-
-    def every_job(self) -> Iterator[tuple[Job, bool]]:
-        """All jobs by id, each with whether its `_SUCCESS` is known to be written."""
-        ...
-
-    def lease_ends(self, task_ids: Sequence[str]) -> dict[str, LeaseEnd]:
-        """By task; tasks that are not known are left out."""
-        ...
-
-
-class Store(JobStore, TaskStore, OutboxStore, LedgerStore, PriceStore, FleetStore, SweepStore, Protocol):
+class Store(
+    JobStore,
+    TaskStore,
+    OutboxStore,
+    LedgerStore,
+    PriceStore,
+    FleetStore,
+    SweepStore,
+    CensusStore,
+    TenantStore,
+    FilingStore,
+    WebhookStore,
+    Protocol,
+):
     """All of the database behind one connection pool and one group committer."""
 
     def now(self) -> float:

@@ -12,10 +12,10 @@ from jobs.tenancy import Alias, ApiKey, AuditEvent, Grant, Tenant
 
 
 class TenantStore(Protocol):
-    """Times that are 0.0 in what is given are set by the database's clock."""
+    """Times that are 0.0 in what is given are set by the database's clock. The tenant `default` is always there."""
 
     def put_tenant(self, tenant: Tenant, actor: str) -> Tenant:
-        """Make a tenant, or change its title, limit or `disabled_at`."""
+        """Make a tenant, or change its title, limit or `disabled_at`. What changes nothing is not noted."""
         ...
 
     def tenant(self, name: str) -> Tenant:
@@ -38,12 +38,20 @@ class TenantStore(Protocol):
         """The newest first."""
         ...
 
+    def replace_key(self, key: ApiKey, *, overlap_s: float, actor: str) -> ApiKey:
+        """As `add_key`; and the key that it `replaces` ends so long after. Raises Conflict where that has ended."""
+        ...
+
+    def key(self, key_id: str, tenant: str | None = None) -> ApiKey:
+        """Raises NotFound, also for another tenant's."""
+        ...
+
     def end_key(self, key_id: str, *, tenant: str | None, at: float | None, actor: str) -> ApiKey:
         """Revoke a key at a time (None: now). An earlier end stays. Raises NotFound, also for another tenant's."""
         ...
 
     def put_grant(self, grant: Grant, actor: str) -> None:
-        """Add a grant, or change whether it lets write."""
+        """Add a grant, or change whether it lets write. Raises NotFound where the tenant is not known."""
         ...
 
     def remove_grant(self, tenant: str, prefix: str, actor: str) -> bool:
@@ -55,7 +63,7 @@ class TenantStore(Protocol):
         ...
 
     def put_alias(self, alias: Alias, actor: str) -> None:
-        """Add an alias, or point it elsewhere."""
+        """Add an alias, or point it elsewhere. Raises NotFound where it is for one tenant that is not known."""
         ...
 
     def remove_alias(self, alias: str, tenant: str, actor: str) -> bool:

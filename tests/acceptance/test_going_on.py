@@ -1,7 +1,9 @@
 """A job while it runs, and after it was paused, cancelled, interrupted or killed: what other processes see and do."""
 
+import shutil
 import signal
 from collections import Counter
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -273,3 +275,24 @@ def test_the_same_key_takes_up_a_job_that_was_stopped(nightmill, inputs):
     stopped = nightmill.run(*keyed, "--engine-arg", "max_num_seqs=0", code=Exit.UNAVAILABLE)
     assert nightmill.run(*keyed).job == stopped.job
     assert is_whole(nightmill, stopped.job, ok=ROWS)
+
+
+@pytest.mark.parametrize("command", ["resume", "cancel"])
+def test_a_job_that_ended_without_its_success_gets_it_and_nothing_else_happens(nightmill, inputs, command):
+    """What a process leaves that dies between the end of the record and the file; also a file that somebody lost."""
+    job = nightmill.run(inputs / "goods.parquet", *PROMPT, "--quiet").job
+    folder = Path(nightmill.status(job)["output"])
+    (folder / "_SUCCESS").unlink()
+    before = sorted(path.name for path in folder.iterdir())
+    done = nightmill(command, job)
+    assert (done.err, "its _SUCCESS was missing" in done.out) == ("", True)
+    assert sorted(path.name for path in folder.iterdir()) == sorted([*before, "_SUCCESS"])
+    again = nightmill(command, job, code=Exit.REFUSED)
+    assert again.err.startswith(f"Error: Job {job} is completed; {command} needs a job that is running or paused")
+
+
+def test_a_job_whose_results_were_deleted_gets_no_success(nightmill, inputs):
+    job = nightmill.run(inputs / "goods.parquet", *PROMPT, "--quiet").job
+    folder = Path(nightmill.status(job)["output"])
+    shutil.rmtree(folder)
+    assert (nightmill("resume", job, code=Exit.REFUSED).out, folder.exists()) == ("", False)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from infra.deploy.cluster.config import read_config
 from infra.deploy.cluster.objects import BUCKETS
-from infra.deploy.cluster.town import SERVICES
+from infra.deploy.cluster.town import ENVIRONMENT_FILE, SERVICES
 from infra.settings import load
 
 pytestmark = pytest.mark.architecture
@@ -57,6 +58,24 @@ def test_the_settings_of_the_containers_are_settings(tmp_path):
 def test_the_containers_have_the_buckets_of_make_cluster():
     check = COMPOSE["services"]["s3"]["healthcheck"]["test"][-1]
     assert [bucket for bucket in BUCKETS if f'"{bucket}"' not in check] == []
+
+
+# ---- make cluster -----------------------------------------------------------------------------------
+
+
+def test_the_settings_of_make_cluster_are_nightmill_s_and_name_every_service_of_it():
+    settings, config = load(environ={}, config=DEPLOY / "local.toml"), read_config(DEPLOY / "local.toml")
+    assert set(config.ports) == set(SERVICES)
+    assert (settings.home, settings.home / settings.environment_file) == (config.home, config.folder / ENVIRONMENT_FILE)
+    assert settings.objects.split("/")[2] in BUCKETS
+    assert [pool.name for pool in settings.pools] == ["batch", "trial"]
+
+
+def test_make_cluster_takes_those_settings():
+    makefile = (DEPLOY.parents[1] / "Makefile").read_text()
+    assert "CLUSTER ?= infra/deploy/local.toml\n" in makefile
+    assert makefile.count("infra.deploy.cluster up --config $(CLUSTER)") == 1
+    assert makefile.count("infra.deploy.cluster down --config $(CLUSTER)") == 1
 
 
 def test_volumes_and_configs_that_are_used_are_declared():

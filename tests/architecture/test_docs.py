@@ -29,7 +29,15 @@ pytestmark = pytest.mark.architecture
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [path for name in ("jobs", "infra", "workers", "api") for path in (ROOT / name).rglob("*.py")]
-COMPOSITION_ROOTS = ("api/cli/", "api/serve.py", "workers/main.py", "workers/actors/", "infra/bootstrap.py")
+COMPOSITION_ROOTS = (
+    "api/cli/",
+    "api/serve.py",
+    "workers/main.py",
+    "workers/wiring.py",
+    "workers/embedded.py",
+    "workers/actors/",
+    "infra/bootstrap.py",
+)
 BESIDE_ROOTS = ("infra/settings/", "infra/doctor.py")
 HEAVY = {"alembic", "jinja2", "numpy", "pyarrow", "rich", "sqlalchemy", "structlog", "torch", "transformers", "vllm"}
 

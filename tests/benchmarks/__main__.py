@@ -3,8 +3,17 @@
     against_vllm   the same chats through raw vllm.LLM.chat, vLLM's run_batch and `nightmill run`
     million        a Parquet file of a million rows through `nightmill run` with the fake engine
     commits        commits of tasks a second on PostgreSQL and SQLite
+    embeddings     short embeddings by one engine process and by two
 
-ROUNDS (5): rounds of against_vllm and of commits. ROWS (1,000,000): rows of million. Files go to build/benchmarks.
+and of a cluster, only where named (`make bench-cluster`):
+
+    cluster        the million through Kafka, PostgreSQL, S3 and Ray beside the embedded run
+    urgent         how long a critical row waits for an engine that a batch job fills
+    cluster_vllm   chats through the cluster with vLLM, raw vllm.LLM.chat and Ray Data LLM
+
+ROUNDS (5; cluster 3): rounds of those that compare. ROWS (1,000,000): rows of million and cluster. WORKERS (1): of the
+cluster's pool. URGENT (100): small jobs of each priority. CHATS (4000): of
+cluster_vllm. Files go to build/benchmarks.
 """
 
 from __future__ import annotations
@@ -17,14 +26,28 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import against_vllm, commits, machine, million
+from tests.benchmarks import against_vllm, cluster, cluster_vllm, commits, embeddings, machine, million, urgent
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "benchmarks"
+
+
+def _number(name: str, default: int) -> int:
+    return int(os.environ.get(name, default))
+
+
 PIECES: dict[str, Callable[[Path], None]] = {
-    "against_vllm": lambda folder: against_vllm.run(folder, rounds=int(os.environ.get("ROUNDS", "5"))),
-    "commits": lambda folder: _if_possible(lambda: commits.run(folder, rounds=int(os.environ.get("ROUNDS", "5")))),
-    "million": lambda folder: million.run(folder, rows=int(os.environ.get("ROWS", "1000000"))),
+    "against_vllm": lambda folder: against_vllm.run(folder, rounds=_number("ROUNDS", 5)),
+    "commits": lambda folder: _if_possible(lambda: commits.run(folder, rounds=_number("ROUNDS", 5))),
+    "embeddings": lambda folder: _if_possible(lambda: embeddings.run(folder, rounds=_number("ROUNDS", 5))),
+    "million": lambda folder: million.run(folder, rows=_number("ROWS", 1_000_000)),
+}
+OF_A_CLUSTER: dict[str, Callable[[Path], None]] = {
+    "cluster": lambda folder: cluster.run(
+        folder, rows=_number("ROWS", 1_000_000), rounds=_number("ROUNDS", 3), workers=_number("WORKERS", 1)
+    ),
+    "urgent": lambda folder: urgent.run(folder, jobs=_number("URGENT", 100)),
+    "cluster_vllm": lambda folder: cluster_vllm.run(folder, chats=_number("CHATS", 4000), rounds=_number("ROUNDS", 5)),
 }
 
 
@@ -41,16 +64,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=usage, epilog="\n\n".join(rest), formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("name", nargs="*", metavar="NAME", help=f"{' or '.join(PIECES)}; default: all")
+    pieces = PIECES | OF_A_CLUSTER
+    parser.add_argument("name", nargs="*", metavar="NAME", help=f"{' or '.join(pieces)}; default: {', '.join(PIECES)}")
     names = parser.parse_args().name or list(PIECES)
-    if unknown := sorted(set(names) - set(PIECES)):
-        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(PIECES)}")
+    if unknown := sorted(set(names) - set(pieces)):
+        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(pieces)}")
     for name in names:
         folder = FOLDER / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         print(f"\n== {name} ==\n{machine.described(folder)}", flush=True)
-        PIECES[name](folder)
+        pieces[name](folder)
 
 
 if __name__ == "__main__":

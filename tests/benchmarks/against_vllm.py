@@ -71,7 +71,7 @@ def run(folder: Path, *, rounds: int) -> None:
     if importlib.util.find_spec("vllm") is None:
         print("vLLM is not installed: nothing to compare with.")
         return
-    course = _course(folder)
+    course = made(folder, ROWS)
     contenders = {"LLM.chat": _raw, "run_batch": _run_batch, "nightmill run": _nightmill}
     found: dict[str, list[Round]] = {name: [] for name in contenders}
     for number in range(rounds):
@@ -88,7 +88,8 @@ def run(folder: Path, *, rounds: int) -> None:
     (folder / "rounds.json").write_text(json.dumps({n: [asdict(r) for r in rs] for n, rs in found.items()}, indent=1))
 
 
-def _course(folder: Path) -> Course:
+def made(folder: Path, count: int) -> Course:
+    """So many chats, in both of their files, and a data directory that knows the model."""
     model = prepare_tiny(folder.parent / "models" / MODEL)
     spec = EngineSpec(
         model=MODEL,
@@ -102,7 +103,7 @@ def _course(folder: Path) -> Course:
     rng = random.Random(20)
     shared = [words.text(rng, PREFIX_WORDS) for _ in range(PREFIXES)]
     rows = [
-        {"id": f"r{n:04d}", "task": rng.choice(shared), "question": words.text(rng, OWN_WORDS)} for n in range(ROWS)
+        {"id": f"r{n:05d}", "task": rng.choice(shared), "question": words.text(rng, OWN_WORDS)} for n in range(count)
     ]
     pq.write_table(pa.Table.from_pylist(rows), course.rows)
     course.chats.write_text("".join([json.dumps(_request(row)) + "\n" for row in rows]))
@@ -118,15 +119,15 @@ def _request(row: dict[str, str]) -> dict[str, Any]:
 
 
 def _raw(course: Course) -> Round:
-    return _vllm(course, "raw")
+    return of_vllm(course, "raw")
 
 
 def _run_batch(course: Course) -> Round:
-    return _vllm(course, "run_batch")
+    return of_vllm(course, "run_batch")
 
 
-def _vllm(course: Course, which: str) -> Round:
-    """One of vLLM's own ways, by the script beside this one, in the environment that our engine's process has."""
+def of_vllm(course: Course, which: str) -> Round:
+    """One of the ways without Nightmill, by the script beside this one, in the environment of our engine's process."""
     order = {"spec": course.spec.to_wire(), "chats": str(course.chats), "result": str(course.folder / f"{which}.json")}
     command = [sys.executable, "-m", "tests.benchmarks.vllm_ways", which, json.dumps(order)]
     log = course.folder / f"{which}.log"

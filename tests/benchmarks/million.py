@@ -45,7 +45,7 @@ WAYS = (
 def run(folder: Path, *, rows: int) -> None:
     """Print one block of figures a way."""
     source = folder / "rows.parquet"
-    _write_rows(source, rows)
+    write_rows(source, rows)
     print(
         f"{rows:,} rows of about {SHARED_CHARS + OWN_CHARS} bytes of prompt, {source.stat().st_size / 2**20:,.0f} MiB"
     )
@@ -53,11 +53,11 @@ def run(folder: Path, *, rows: int) -> None:
         home = folder / f"home-{way.name.replace(' ', '-')}"
         options = [*way.options, "--model", "fake", "--max-tokens", "64"]
         ran = nightmill.run(home, source, folder / f"out-{home.name}", options)
-        _check(Path(ran.end["output"]), rows)
+        check(Path(ran.end["output"]), rows)
         _report(way, home, ran)
 
 
-def _write_rows(path: Path, rows: int) -> None:
+def write_rows(path: Path, rows: int) -> None:
     rng = np.random.default_rng(7)
     vocabulary = pa.array(words.WORDS)
     guides = pa.array([_of_length(rng, SHARED_CHARS) for _ in range(SHARED)])
@@ -83,7 +83,7 @@ def _texts(rng: np.random.Generator, vocabulary: pa.Array, size: int, count: int
     return pc.binary_join_element_wise(*columns, " ")
 
 
-def _check(output: Path, rows: int) -> None:
+def check(output: Path, rows: int) -> None:
     """Every row once, and all of them ok."""
     found = ds.dataset(output, format="parquet")
     numbers = found.to_table(columns=["row"])["row"]

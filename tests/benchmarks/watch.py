@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,9 +43,26 @@ class Watched:
 
 
 @dataclass(slots=True)
-class _Tree:
+class Tree:
+    """A process and all below it. before_s: CPU time that they had when watching began."""
+
     root: psutil.Process
     seen: dict[tuple[int, float], Seen] = field(default_factory=dict)
+    before_s: dict[tuple[int, float], float] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """From here on CPU time counts."""
+        self.look()
+        self.before_s = {key: seen.cpu_s for key, seen in self.seen.items()}
+
+    def by_name(self) -> list[Seen]:
+        """Processes of one name together, the dearest first. peak_bytes: of the largest."""
+        found: dict[str, Seen] = {}
+        for key, seen in self.seen.items():
+            same = found.setdefault(seen.name, Seen(name=seen.name))
+            same.cpu_s += seen.cpu_s - self.before_s.get(key, 0.0)
+            same.peak_bytes = max(same.peak_bytes, seen.peak_bytes)
+        return sorted(found.values(), key=lambda seen: -seen.cpu_s)
 
     def look(self) -> None:
         try:
@@ -71,8 +89,13 @@ class _Tree:
         if process.pid == self.root.pid:
             return "main"
         words = process.cmdline()
+        if words and words[0].startswith("ray::"):
+            return words[0].partition(".")[0]
+        if "moto.server" in words:
+            return "S3 server"
         if "infra.engines.host" in words:
-            return "engine host" if process.ppid() == self.root.pid else "engine's guard"
+            above = process.parent()
+            return "engine's guard" if above and "infra.engines.host" in above.cmdline() else "engine host"
         return words[0] if words and words[0].startswith("VLLM") else process.name()
 
 
@@ -81,14 +104,10 @@ def watched(command: Sequence[str], *, env: Mapping[str, str], log: Path) -> Wat
     began, began_at, busy_s = time.monotonic(), time.time(), machine.busy_s()
     with log.open("wb") as errors:
         process = subprocess.Popen(command, env=dict(env), stdout=subprocess.PIPE, stderr=errors, text=True)
-        tree = _Tree(psutil.Process(process.pid))
-        over = threading.Event()
-        watcher = threading.Thread(target=_watch, args=(tree, over))
-        watcher.start()
-        stdout, _ = process.communicate()
-        wall_s = time.monotonic() - began
-        over.set()
-        watcher.join()
+        tree = Tree(psutil.Process(process.pid))
+        with watching(tree):
+            stdout, _ = process.communicate()
+            wall_s = time.monotonic() - began
     ours_s = sum([seen.cpu_s for seen in tree.seen.values()])
     others_s = max(0.0, machine.busy_s() - busy_s - ours_s)
     return Watched(
@@ -101,7 +120,20 @@ def watched(command: Sequence[str], *, env: Mapping[str, str], log: Path) -> Wat
     )
 
 
-def _watch(tree: _Tree, over: threading.Event) -> None:
+@contextmanager
+def watching(tree: Tree) -> Iterator[None]:
+    """Look at it now and then meanwhile."""
+    over = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(tree, over))
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _watch(tree: Tree, over: threading.Event) -> None:
     while not over.wait(LOOK_S):
         tree.look()
 

@@ -3,13 +3,21 @@
 import json
 import math
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from jobs.errors import BadSchema
-from tests.support.engines import a_profile, a_spec, chat, collect, requests_of, run_rows, running, vllm_spec
+from tests.support.engines import (
+    PATIENCE_S,
+    a_profile,
+    chat,
+    collect,
+    requests_of,
+    run_rows,
+)
 
-REAL = [pytest.mark.engine, pytest.mark.timeout(600)]
 CONTEXT = 512
 LONG_TEXT = "The river runs past the old stone bridge and the market of the small town by the sea. " * 12
 COLOUR = json.dumps(
@@ -22,18 +30,6 @@ COLOUR = json.dumps(
 )
 
 pytestmark = pytest.mark.contract
-
-
-@pytest.fixture(scope="session", params=["fake", pytest.param("vllm", marks=REAL)])
-def engine(request, tmp_path_factory):
-    """A chat engine with a context of 512 tokens. One start serves all tests; they leave it empty."""
-    folder = tmp_path_factory.mktemp("engine")
-    if request.param == "vllm":
-        spec = vllm_spec(folder, "tiny", engine_args={"max_model_len": CONTEXT, "max_num_seqs": 32})
-    else:
-        spec = a_spec(folder, engine_args={"max_model_len": CONTEXT, "max_num_seqs": 32, "row_latency_s": 0.05})
-    with running(spec) as started:
-        yield started
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +120,7 @@ def test_a_prompt_longer_than_the_context_is_an_error_row_with_the_counts(engine
         ('{"temperature":-1}', "temperature must be at least 0 and at most 2, not -1"),
         ('{"tempratur":1}', "unknown sampling parameter tempratur; did you mean temperature?"),
         ('{"stop":[""]}', "stop must be a text or a list of texts, none empty, not ['']"),
-        ('{"n":2}', "n must be 1, not 2: one row has one output"),
+        ('{"n":129}', "n must be at least 1 and at most 128, not 129"),
     ],
 )
 def test_an_invalid_parameter_is_named_in_every_row_that_has_it(engine, sampling, words):
@@ -171,6 +167,16 @@ def test_a_schema_that_cannot_guide_is_refused(engine, schema):
         engine.check_schema(schema)
 
 
+def test_a_schema_may_be_asked_about_by_another_thread_while_rows_run(engine):
+    with ThreadPoolExecutor(1) as other:
+        asked = [other.submit(engine.ask_schema, schema).result() for schema in (COLOUR, '{"type":"objekt"}')]
+        assert len(run_rows(engine, [chat("Colour?")] * 3)) == 3
+        while not all(answer.done() for answer in asked):
+            engine.poll(0.1)
+    good, bad = [answer.result() for answer in asked]
+    assert (good, isinstance(bad, str)) == (None, True)
+
+
 def test_the_place_of_what_is_not_supported_is_named(engine):
     schema = {"type": "object", "properties": {"tags": {"type": "array", "uniqueItems": True}}, "required": ["tags"]}
     with pytest.raises(BadSchema, match=r"tags.*uniqueItems"):
@@ -197,17 +203,24 @@ def test_tokens_move_while_a_long_row_runs(engine):
     assert engine.tokens_moved() > before
 
 
+def test_what_is_inside_is_told_about_every_second(engine):
+    """At rest nothing is; a share of the cache is told only by an engine that has one."""
+    profile, told = a_profile(sampling='{"temperature":0,"max_tokens":50,"ignore_eos":true}'), []
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until and not engine.occupancy().running:
+        if not engine.in_flight():
+            engine.submit(profile, requests_of([chat(f"Tell me all of number {n}.") for n in range(40)]))
+        engine.poll(0.02)
+    told.append(engine.occupancy())
+    while time.monotonic() < until and (engine.in_flight() or engine.occupancy().running):
+        engine.poll(0.2)
+    told.append(engine.occupancy())
+    assert told[0].running in range(1, 33)
+    assert (told[1].running, told[1].waiting) == (0, 0)
+    assert [occupancy.kv_use is None for occupancy in told] == [engine.spec.backend == "fake"] * 2
+
+
 # ---- embeddings ----------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="session", params=["fake", pytest.param("vllm", marks=REAL)])
-def embedder(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("embedder")
-    spec = a_spec(folder, kind="embedding", engine_args={"max_model_len": 128, "embedding_size": 384})
-    if request.param == "vllm":
-        spec = vllm_spec(folder, "minilm", kind="embedding", engine_args={"max_model_len": 128})
-    with running(spec) as started:
-        yield started
 
 
 def test_a_vector_has_length_1_and_is_the_same_for_the_same_text(embedder):

@@ -3,13 +3,14 @@
 import errno
 import os
 import sys
+import urllib.request
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
 from infra.objects import RoutedObjects, S3Options, open_objects
-from infra.objects.local import path_of
+from infra.objects.local import path_of, scheme_of
 from jobs.errors import Exists, NotFound, Refused, StorageFull, Unavailable
 from jobs.ports.objects import ObjectFacts
 
@@ -20,7 +21,7 @@ local = pytest.mark.parametrize("folder", ["file-uri", "path"], indirect=True)
 
 def hidden(folder):
     """What a write has left behind, if anything."""
-    if folder.startswith("s3:"):
+    if not folder.startswith(("file:", "/")):
         return []
     return [name for _, _, names in os.walk(path_of(folder)) for name in names if name.endswith(".tmp")]
 
@@ -106,7 +107,7 @@ def test_a_list_is_sorted_and_hides_what_is_unfinished(objects, folder):
     objects.scratch(f"{folder}/b").write_bytes(b"half")
     found = list(objects.list(folder))
     assert [facts.uri for facts in found] == sorted(f"{folder}/{name}" for name in names)
-    if "s3:" not in folder:
+    if scheme_of(folder) == "file":
         assert {path_of(facts.uri).name for facts in found} == {"b", "z", "a.b", "é ?#%"}
     assert [objects.facts(facts.uri) for facts in found] == found
     assert list(objects.list(f"{folder}/a/")) == [f for f in found if "/a/" in f.uri]
@@ -245,7 +246,7 @@ def test_without_boto3_s3_is_refused_naming_what_to_install(tmp_path, monkeypatc
 
 
 def test_each_uri_goes_to_its_store_and_none_is_published_into_another(objects, folder, tmp_path):
-    routed = RoutedObjects(openers={"file": lambda: objects, "s3": lambda: objects})
+    routed = RoutedObjects(openers=dict.fromkeys(["file", "s3", scheme_of(folder)], lambda: objects))
     uri = f"{folder}/x"
     scratch = routed.scratch(uri)
     scratch.write_bytes(b"1")
@@ -258,6 +259,17 @@ def test_each_uri_goes_to_its_store_and_none_is_published_into_another(objects, 
         assert file.read() == b"1"
     routed.delete(uri)
     assert routed.facts(uri) is None
-    other = "/tmp/z" if folder.startswith("s3:") else "s3://b/z"
+    other = "s3://b/z" if scheme_of(folder) == "file" else "/tmp/z"
     with pytest.raises(Refused, match="different stores"):
         routed.publish(f"{folder}/y", other)
+
+
+def test_an_object_in_a_bucket_has_a_link_that_needs_no_key_and_others_have_none(objects, folder):
+    uri = f"{folder}/linked name.bin"
+    objects.put_if_absent(uri, b"bytes")
+    url = objects.link(uri, 60)
+    if scheme_of(folder) != "s3":
+        assert url is None
+        return
+    with urllib.request.urlopen(url) as answer:
+        assert answer.read() == b"bytes"

@@ -15,6 +15,7 @@ from jobs.model import JobState, TaskState
 from jobs.ports.store import Place, Progress
 from tests.factories import PRICE, USAGE, Planned, a_job, a_lease, a_release
 from tests.support.postgres import eventually
+from tests.support.together import together
 
 pytestmark = pytest.mark.contract
 
@@ -40,22 +41,6 @@ def store(database):
 
 def run(store, statement):
     return store._db.write(lambda connection: connection.exec_driver_sql(statement).rowcount)
-
-
-def together(works):
-    """Run works at the same time; their results in order."""
-    answers, start = [None] * len(works), threading.Barrier(len(works))
-
-    def one(number):
-        start.wait()
-        answers[number] = works[number]()
-
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(len(works))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return answers
 
 
 # ---- sessions ---------------------------------------------------------------------------------------
@@ -245,12 +230,19 @@ def large(postgres):
         (lambda s, job: list(s.entries(job_id=job)), "entries_of_job"),
         (lambda s, job: s.unsealed(), "jobs_unsealed"),
         (lambda s, job: s.active_jobs(f"pool-{job}"), "jobs_active"),
+        (lambda s, job: s.pressing_jobs(f"pool-{job}", most=10, patience_s=1.0), "jobs_active"),
+        (lambda s, job: s.heads([job]), "tasks_pick"),
+        (lambda s, job: s.with_open_tasks([job]), "tasks_pick"),
         (lambda s, job: s.released(f"pool-{job}"), "tasks_pkey"),
         (lambda s, job: s.children(job), "jobs_of_parent"),
         (lambda s, job: s.task_counts(job), "tasks_pick"),
         (lambda s, job: s.make([a_lease(s.task(f"{job}-s00000.00055"), token="x")]), "tasks_pkey"),
         (lambda s, job: s.beat("worker", [Progress(token="token-1", usage=USAGE)], 30.0), LEASED),
         (lambda s, job: s.fold(), "inbox_pkey"),
+        (lambda s, job: s.census(), "jobs_active"),
+        (lambda s, job: s.census(), "outbox_pending"),
+        (lambda s, job: s.census(), LEASED),
+        (lambda s, job: s.census(), "reservations_open"),
         (lambda s, job: s.finalise(job, **END), "tasks_pick"),
     ],
 )

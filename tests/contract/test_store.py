@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+import sqlalchemy as sa
 
 from jobs import ledger, moves
 from jobs.errors import Conflict, LedgerBroken, NotFound, WrongState
@@ -49,6 +50,13 @@ def test_a_used_idempotency_key_answers_with_the_first_job(store):
 def test_an_idempotency_key_belongs_to_its_tenant(store):
     store.create_job(a_job("job-a", idempotency_key="k"), [])
     assert store.create_job(a_job("job-b", tenant="other", idempotency_key="k"), []).id == "job-b"
+    keyed = [("default", "k"), ("other", "k"), ("default", "K"), ("nobody", "k")]
+    assert [job and job.id for job in [store.job_of_key(*key) for key in keyed]] == ["job-a", "job-b", None, None]
+
+
+def test_what_a_job_was_asked_for_is_kept_with_it(store):
+    job = store.create_job(a_job(idempotency_key="k", request={"prompt": "0a", "limit": "1b"}), [])
+    assert store.job_of_key(job.tenant, "k").request == {"prompt": "0a", "limit": "1b"}
 
 
 def test_an_id_is_taken_once(store):
@@ -72,6 +80,10 @@ def test_jobs_are_listed_newest_first_and_by_tenant(store):
     assert [job.id for job in store.jobs()] == ["job-2", "job-1", "job-0"]
     assert [job.id for job in store.jobs(tenant="a")] == ["job-2", "job-0"]
     assert [job.id for job in store.jobs(limit=1)] == ["job-2"]
+    assert [job.id for job in store.jobs(after="job-2", limit=1)] == ["job-1"]
+    assert [job.id for job in store.jobs(tenant="a", after="job-2")] == ["job-0"]
+    with pytest.raises(NotFound):
+        store.jobs(tenant="b", after="job-2")
 
 
 def test_children_are_listed_oldest_first(store):
@@ -157,6 +169,40 @@ def test_the_active_jobs_of_a_pool_are_those_not_at_their_end_oldest_first(store
     store.create_job(a_job("job-x", pool="other"), [])
     store.set_state("job-3", expect=frozenset({JobState.RUNNING}), to=JobState.COMPLETED)
     assert [job.id for job in store.active_jobs("pool")] == ["job-2", "job-1", "job-0"]
+
+
+def test_pressing_jobs_are_a_few_of_each_priority_those_that_end_first_then_the_earliest_due_and_paused_ones_last(
+    store,
+):
+    def job(name, state=JobState.RUNNING, **fields):
+        made = store.create_job(a_job(f"job-{name}", pool="pool", **fields), [])
+        if state is not JobState.RUNNING:
+            store.set_state(made.id, expect=frozenset({JobState.RUNNING}), to=state)
+
+    job("patient", created_at=1000.0)
+    job("soon", created_at=1001.0, deadline_at=1010.0)
+    job("far", created_at=1002.0, deadline_at=9000.0)
+    job("ending", JobState.CANCELLING, created_at=1003.0)
+    job("paused", JobState.PAUSED, created_at=1.0)
+    job("over", JobState.COMPLETED, created_at=1.0)
+    job("urgent", created_at=1004.0, priority=Priority.CRITICAL)
+    found = {most: [j.id for j in store.pressing_jobs("pool", most=most, patience_s=50.0)] for most in (9, 3)}
+    assert found == {
+        9: ["job-urgent", "job-ending", "job-soon", "job-patient", "job-far", "job-paused"],
+        3: ["job-urgent", "job-ending", "job-soon", "job-patient"],
+    }
+
+
+def test_of_many_jobs_the_heads_and_those_with_open_tasks_are_told_at_once(store):
+    one, two, three = (Planned(store, tasks=4 - n, job_id=f"job-{n}") for n in (1, 2, 3))
+    one.released(0)
+    for number in range(2):
+        two.leased(number, token=f"two-{number}")
+    three.done()
+    ids = [planned.job.id for planned in (one, two, three)]
+    assert store.heads(ids) == {one.job.id: one.task(1)}
+    assert store.with_open_tasks(ids) == {one.job.id, two.job.id}
+    assert (store.heads([]), store.with_open_tasks([])) == ({}, set())
 
 
 def test_a_new_priority_is_for_what_is_released_from_now_on(store):
@@ -451,6 +497,7 @@ def test_the_outbox_holds_what_is_released_until_it_is_published(store, clock):
     assert pending[0] == OutboxRow(
         id=pending[0].id,
         message=moves.Message(task=p.ids[0], epoch=1, ticket="ticket", pool=p.job.pool, priority=Priority.NORMAL),
+        released_at=clock.now(),
     )
     assert [row.message.task for row in store.pending(10, pool=q.job.pool)] == q.ids
     assert len(store.pending(2)) == 2
@@ -665,3 +712,14 @@ def test_a_lease_s_end_says_who_holds_a_task_since_when_and_what_counts(store, c
         p.ids[4]: end(4, TaskState.SPLIT, "token-4", start + 6),
     }
     assert store.lease_ends([]) == {}
+
+
+# ---- errors -----------------------------------------------------------------------------------------
+
+
+def test_an_error_of_a_statement_does_not_repeat_its_values(store):
+    """They go into logs, and a job's record holds its prompt."""
+    with pytest.raises(Exception, match="no_such_function") as caught:
+        store._db.ask(lambda connection: connection.execute(sa.text("SELECT no_such_function(:p)"), {"p": "a prompt"}))
+    chain = [str(error) for error in (caught.value, caught.value.__cause__) if error is not None]
+    assert [text for text in chain if "a prompt" in text] == []

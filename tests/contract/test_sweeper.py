@@ -75,6 +75,7 @@ def test_only_what_no_lease_can_commit_is_found_and_deleted(store, objects, fold
     assert found(store, objects) == []
 
 
+@pytest.mark.parametrize("folder", ["file-uri", "path", "s3"], indirect=True)  # a put into the database is whole
 def test_what_was_left_unfinished_goes_when_the_job_has_ended(store, objects, folder, planned, clock):
     if folder.startswith("s3:"):
         uri = f"{planned.job.folder}/_parts/x.parquet"

@@ -11,11 +11,14 @@ import psycopg
 import pytest
 
 from infra.deploy.cluster import kafka_home, postgres, town
+from infra.deploy.cluster.config import read_config
 from infra.deploy.cluster.kafka_home import find_java, find_kafka, java_version
+from infra.deploy.cluster.objects import KEYS
 from infra.deploy.cluster.service import Failed, Service, free_ports, listens
 from infra.queue.kafka import open_kafka
 from infra.queue.kafka_policy import KafkaPolicy
 from infra.settings import load
+from infra.settings.environment import add_to_environment
 from tests.support.prepared import missing
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -188,6 +191,7 @@ def a_town(tmp_path, monkeypatch):
 
 
 def test_the_settings_it_writes_are_nightmill_s(a_town):
+    a_town._write_environment()
     a_town._write_settings()
     settings = load(environ={}, config=a_town.folder / "cluster.toml")
     ports = json.loads((a_town.folder / "ports.json").read_text())
@@ -198,15 +202,18 @@ def test_the_settings_it_writes_are_nightmill_s(a_town):
 
 
 def test_pools_that_a_user_changed_stay_through_the_next_start(a_town):
+    a_town._write_environment()
     a_town._write_settings()
     file = a_town.folder / "cluster.toml"
     file.write_text(file.read_text().replace("max_workers = 2", "max_workers = 7"))
+    a_town._write_environment()
     a_town._write_settings()
     assert "max_workers = 7" in file.read_text()
     assert file.read_text().count("[pools.batch]") == 1
 
 
 def test_secrets_are_not_for_everybody_to_read(a_town):
+    a_town._write_environment()
     a_town._write_settings()
     secret = [a_town.folder / "env", a_town.folder / "ray" / "token"]
     assert [file.stat().st_mode & 0o077 for file in secret] == [0, 0]
@@ -215,6 +222,71 @@ def test_secrets_are_not_for_everybody_to_read(a_town):
 def test_ports_are_kept(a_town):
     again = town.Town(a_town.folder)
     assert again._ports == a_town._ports
+
+
+# ---- ports that a settings file names ------------------------------------------------------------------
+
+
+def a_config(folder, **ports):
+    """A settings file of an S3 server alone, and its town."""
+    file = folder / "mine.toml"
+    (port,) = free_ports(1)
+    file.write_text(f"""
+        home = "home"
+        environment_file = "cluster/env"
+        s3_endpoint = "http://127.0.0.1:{ports.get("s3", port)}"
+        """)
+    said = []
+    config = read_config(file)
+    return town.Town(config.folder, say=said.append, config=config), said, config
+
+
+def test_a_settings_file_says_which_services_there_are_and_where(tmp_path):
+    here, said, config = a_config(tmp_path)
+    try:
+        assert (here.up(), listens(config.ports["s3"]), here.status()) == (0, True, 0)
+        assert [line.split("  ")[0] for line in said[:1]] == ["S3 server  "[:9]]
+        assert said[-2] == f"\n  nightmill up --cluster --config {os.path.relpath(config.file)}"
+        assert not (config.folder / "cluster.toml").exists()
+        found = {}
+        add_to_environment(config.folder / "env", found)
+        assert found == KEYS
+        assert here.up() == 0
+    finally:
+        here.down()
+    assert here.status() == 1
+
+
+def test_a_port_in_use_is_named_with_what_to_do(tmp_path, a_service):
+    other = a_service()
+    other.start()
+    port = int(other.command[-1])
+    here, _, config = a_config(tmp_path, s3=port)
+    file = os.path.relpath(config.file)
+    with pytest.raises(Failed) as caught:
+        here.up()
+    assert str(caught.value) == (
+        f"Port {port} of 127.0.0.1, which is for S3 server (s3), is in use by another program. End that one, or copy "
+        f"{file}, choose another port there and run: make cluster CLUSTER=YOUR_COPY"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('kafka_bootstrap = "127.0.0.1:1"', "says no home"),
+        ('home = "h"\nkafka_bootstrap = "kafka.example:9092"', "kafka_bootstrap is 'kafka.example:9092'"),
+        ('home = "h"\nray_address = "127.0.0.1"', "ray_address is '127.0.0.1'"),
+        ('home = "h"\ndatabase_url = "postgresql://me@127.0.0.1:5432/mine"', "must be of user and database nightmill"),
+        ('home = "h"\nray_address = "127.0.0.1:1"\ns3_endpoint = "http://127.0.0.1:1"', "has one port twice"),
+        ("home = ", "Invalid value"),
+    ],
+)
+def test_what_cannot_be_started_here_is_told(tmp_path, text, fault):
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    with pytest.raises(Failed, match=fault):
+        read_config(file)
 
 
 def test_nothing_runs_and_nothing_is_stopped(a_town):

@@ -49,7 +49,8 @@ def local_ray():
 
 @pytest.fixture(scope="module")
 def town(local_ray, tmp_path_factory):
-    opened = Town(tmp_path_factory.mktemp("town"))
+    # An address of this machine that counts as one that others can reach.
+    opened = Town(tmp_path_factory.mktemp("town"), 'metrics_bind = "127.0.0.2"\n')
     opened.cluster.up()
     yield opened
     opened.cluster.down(10)
@@ -60,6 +61,16 @@ def test_a_submitted_job_is_completed_and_the_pool_goes_to_zero_and_back(town):
     assert_whole(town, town.submit())
     town.until(lambda: town.workers(None) == [], "no worker is left")
     assert_whole(town, town.submit("--priority", "high"))
+
+
+def test_a_pool_that_goes_to_zero_and_back_under_a_paused_job_loses_and_repeats_nothing(town):
+    job = town.submit()
+    town.until_rows(job, 200)
+    assert town.command("pause", job.id) == 0
+    town.until(lambda: town.workers(None) == [], "no worker is left")
+    assert town.command("resume", job.id) == 0
+    assert_whole(town, job)
+    assert wasted_tokens(town, job) == 0
 
 
 def test_a_killed_worker_is_replaced_and_its_rows_are_done_elsewhere(town):
@@ -86,6 +97,24 @@ def test_a_worker_with_sigterm_and_one_that_is_drained_lose_and_repeat_nothing(t
     first, second = town.workers()
     os.kill(first["pid"], signal.SIGTERM)
     assert town.command("drain", second["name"]) == 0
+    assert_whole(town, job)
+    assert wasted_tokens(town, job) == 0
+
+
+def test_workers_of_a_machine_that_goes_are_drained_and_hold_their_place(town):
+    job = town.submit()
+    town.until(lambda: len(town.workers()) == 2, "two workers run")
+    town.until_rows(job, 200)
+    notice = town.settings.home / "going"
+    notice.write_text("at noon")
+    before = {worker["name"] for worker in town.workers(None)}
+    town.until(lambda: {w["name"] for w in town.workers("draining")} >= before, "all drain")
+    town.until(lambda: not town.home.store.open_reservations(job.id), "nothing is in anyone's hands")
+    assert wasted_tokens(town, job) == 0
+    assert before <= {worker["name"] for worker in town.workers("draining")}
+    notice.unlink()
+    for worker in town.workers("draining"):
+        os.kill(worker["pid"], signal.SIGKILL)  # as the cloud does then
     assert_whole(town, job)
     assert wasted_tokens(town, job) == 0
 
@@ -124,6 +153,50 @@ def test_an_urgent_job_overtakes_a_waiting_one_and_both_are_whole(town):
     assert_whole(town, slow)
 
 
+ACTORS = {
+    "fleet": "nightmill_workers_wanted",
+    "scheduler": "nightmill_backlog_tokens",
+    "dispatcher": "nightmill_messages_leased_total",
+    "worker": "nightmill_commit_seconds_count",
+}
+
+
+def test_every_actor_shows_its_figures_and_is_listed_for_prometheus(town):
+    def answering():
+        """Roles whose listed processes all show what they should."""
+        targets = [(entry["labels"]["role"], entry["targets"][0]) for entry in town.targets()]
+        silent = {role for role, target in targets if ACTORS[role] not in town.figures(target)}
+        return {role for role, _ in targets} - silent
+
+    job = town.submit()
+    town.until_rows(job, 100)
+    town.until(lambda: answering() == set(ACTORS), "figures of every actor")
+    assert_whole(town, job)
+
+
+def test_every_event_of_a_task_carries_its_ids_and_in_a_worker_its_worker(town):
+    lines = (town.settings.home / "logs/nightmill.log").read_text().splitlines()
+    events = [event for line in lines if "task" in (event := json.loads(line))]
+    of_workers = [event for event in events if event["event"] in {"task_enters", "task_settled"}]
+    assert [e for e in events if not e.keys() >= {"job", "tenant"} and e.get("role") != "dispatcher"] == []
+    assert [e for e in of_workers if not e["worker"].startswith("batch-") or e["role"] != "worker"] == []
+    assert len({event["task"] for event in of_workers}) >= ROWS / 100
+    assert {event["task"].partition(".")[0] == event["job"] for event in of_workers} == {True}
+
+
+def test_an_actor_whose_own_file_is_on_another_node_is_listed_by_the_fleet(town):
+    def listed():
+        return [e["labels"]["role"] for e in town.targets() if e["targets"][0] == target and e["labels"]["node"]]
+
+    (file,) = (town.settings.home / "metrics").glob("scheduler-*.json")
+    (entry,) = json.loads(file.read_text())
+    (target,) = entry["targets"]
+    file.unlink()
+    town.until(lambda: listed() == ["scheduler"], "the list of other nodes")
+    file.write_text(json.dumps([entry]))
+    town.until(lambda: listed() == ["scheduler"], "the same target once again")
+
+
 def test_the_views_say_what_runs(town, capsys):
     job = town.submit("--limit", "50")
     assert town.command("watch", "--quiet", job.id) == 0
@@ -134,6 +207,18 @@ def test_the_views_say_what_runs(town, capsys):
         assert json.loads(capsys.readouterr().out) is not None
         assert town.command(*words) == 0
     assert town.command("drain", "nobody") == 2
+
+
+def test_a_schema_that_the_pool_s_engine_cannot_follow_is_refused_before_there_is_a_job(town, tmp_path, capsys):
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object", "properties": {"a": {"not": {"type": "null"}}}}')
+    town.submit("--limit", "400")
+    town.until(town.workers, "a worker that runs")
+    before, words = len(town.home.store.jobs()), ["submit", str(town.input), "--model", "fake", "--prompt", "{{ x }}"]
+    capsys.readouterr()
+    assert town.command(*words, "--schema", str(schema), "--output", str(town.folder / "out")) == 2
+    assert "The output schema cannot be used: " in capsys.readouterr().err
+    assert len(town.home.store.jobs()) == before
 
 
 def test_an_unreadable_message_becomes_a_dead_letter_and_can_be_sent_again(town, capsys):

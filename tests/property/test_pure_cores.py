@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs import ledger, pricing, ranges
-from jobs.feed import Feedable, FeedPolicy, next_chunk
 from jobs.model import Price, Usage
 from jobs.quote import prefix_hits
 from jobs.ranges import Range, Ranges
@@ -141,50 +140,6 @@ def test_a_charge_and_its_waste_balance_and_name_all_tokens(price, used, wasted)
     assert sum(e.tokens for e in waste) == wasted.input_tokens + wasted.cached_tokens + wasted.output_tokens
     assert ledger.balances(charge)["tenant:t:usage", "USD"] == sum(pricing.amounts(price, used).values())
     assert ("tenant:t:usage", "USD") not in ledger.balances(waste)
-
-
-# ---- feed -----------------------------------------------------------------------------------------
-
-policies = st.builds(FeedPolicy, cap=st.integers(1, 200), chunk=st.integers(1, 64))
-todo = st.builds(
-    Feedable,
-    rank=st.integers(0, 3),
-    opened=st.integers(0, 5),
-    unfed=st.integers(1, 90),
-    in_flight=st.just(0),
-    suspect=st.booleans(),
-    waited_s=st.sampled_from([0.0, 31.0]),
-)
-
-
-@given(st.lists(todo, min_size=1, max_size=5), policies, st.data())
-def test_the_feeder_never_overfills_never_crowds_a_suspect_and_never_rests_with_an_empty_engine(tasks, policy, data):
-    """Played through: feed until it says no, let some rows finish, and again, until every row has been through."""
-    tasks = list(tasks)
-    left = sum(task.unfed for task in tasks)
-    while left:
-        while choice := next_chunk(tasks, policy):
-            index, count = choice
-            task = tasks[index]
-            assert 1 <= count <= min(task.unfed, policy.chunk)
-            tasks[index] = task.evolve(unfed=task.unfed - count, in_flight=task.in_flight + count)
-            inside = [t for t in tasks if t.in_flight]
-            assert sum(t.in_flight for t in inside) <= policy.cap
-            assert len(inside) == 1 or not any(t.suspect for t in inside)
-        busy = [i for i, t in enumerate(tasks) if t.in_flight]
-        assert busy, "rows are left, the engine is empty, and nothing was fed"
-        index = data.draw(st.sampled_from(busy))
-        done = data.draw(st.integers(1, tasks[index].in_flight))
-        tasks[index] = tasks[index].evolve(in_flight=tasks[index].in_flight - done)
-        left -= done
-
-
-@given(st.lists(todo, min_size=1, max_size=5), policies)
-def test_among_the_unsuspected_none_goes_before_a_more_urgent_or_an_earlier_one(tasks, policy):
-    clean = [task.evolve(suspect=False) for task in tasks]
-    choice = next_chunk(clean, policy)
-    assert choice is not None
-    assert (clean[choice[0]].rank, clean[choice[0]].opened) == min((t.rank, t.opened) for t in clean)
 
 
 # ---- prefix hits ----------------------------------------------------------------------------------

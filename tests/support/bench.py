@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from infra.clocks import ManualClock
 from jobs import moves
-from jobs.model import Job, Outcome, Task, TaskState
+from jobs.model import Job, Outcome, Priority, Task, TaskState
 from jobs.moves import Answer, Lease
 from tests.support.engine import ScriptedEngine
 from tests.support.rows import MemoryRows, MemorySink
@@ -47,15 +47,15 @@ class Bench:
     worker: Worker
     _numbers: count[int] = field(default_factory=lambda: count(1))
 
-    def lease(self, task_id: str) -> Task:
-        """Release and lease a queued task, and hand it to the worker."""
+    def lease(self, task_id: str, **told: Any) -> Task:
+        """Release and lease a queued task, and hand it to the worker. told: what its message says beside."""
         number = next(self._numbers)
         task = self.store.board.tasks[task_id]
         release = moves.release(task, ticket=f"ticket-{number}", reserve_pico=1, leader=("pool", 1))
         assert release.message is not None
         lease = moves.lease(release.message, Lease(token=f"token-{number}", owner="w", lease_s=30))
         assert self.store.make([release]) + self.store.make([lease]) == [Answer.MADE, Answer.MADE]
-        self.worker.accept(self.job, self.store.board.tasks[task_id])
+        self.worker.accept(self.job, self.store.board.tasks[task_id].evolve(**told))
         return self.store.board.tasks[task_id]
 
     def step(self, times: int = 1) -> None:
@@ -106,5 +106,6 @@ def a_bench(
         clock=clock,
         policy=WorkerPolicy(**policy),
     )
-    worker._readers = worker._writers = Inline()  # type: ignore[assignment]  # no threads in unit tests
+    worker._readers = dict.fromkeys(Priority, Inline())  # type: ignore[arg-type]  # no threads in unit tests
+    worker._writers = Inline()  # type: ignore[assignment]  # as above
     return Bench(job=job, store=store, engine=engine, source=source, sink=sink, clock=clock, worker=worker)

@@ -11,6 +11,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from infra.data.bodies import Rules
 from infra.data.frozen import JobFolder, freeze
 from infra.data.inputs import Inputs, resolve
 from infra.data.publish import FolderPublisher
@@ -81,8 +82,8 @@ class Kit:
         lines = [orjson.dumps(request(f"r{n}", **body)) for n, body in enumerate(bodies)]
         return self.write(name, b"\n".join(lines) + b"\n")
 
-    def resolve(self, path: str, model: str | None = "fake") -> Inputs:
-        return resolve(self.objects, path, model=model, scratch=self.scratch)
+    def resolve(self, path: str, model: str | None = "fake", **rules: Any) -> Inputs:
+        return resolve(self.objects, path, rules=Rules(model=model, **rules), scratch=self.scratch)
 
     def submit(self, path: str, job_id: str = "job1", *, keep: Sequence[str] | None = None, **spec: Any) -> Job:
         """A frozen job over an input, without a database. embedding_size is no part of the spec."""
@@ -99,6 +100,7 @@ class Kit:
             input_format=inputs.format,
             input_rows=inputs.rows,
             kept=kept,
+            endpoint=inputs.endpoint,
             output=str(self.root / "out"),
             **{"model_kind": "chat", "sampling": '{"max_tokens":16}', **spec},
         )
@@ -115,7 +117,7 @@ class Kit:
             state=JobState.RUNNING,
             total_rows=total_rows(self.objects, made, inputs.files),
         )
-        output = output_schema(inputs.schema, kept=kept, schema_text=made.schema, embedding_size=size)
+        output = output_schema(inputs.schema, kept=kept, schema_text=made.schema, embedding_size=size, more=inputs.more)
         freeze(self.objects, JobFolder(home=self.home, tenant="t", job=job_id), inputs=inputs.schema, output=output)
         self.files[job_id] = inputs.files
         return job

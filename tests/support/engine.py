@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jobs.errors import EngineDied, EngineStartFailed
-from jobs.ports.engine import Engine, EngineInfo, EngineRequest, EngineResult, RequestProfile
+from jobs.ports.engine import Engine, EngineInfo, EngineRequest, EngineResult, Occupancy, RequestProfile
 from tests.support.values import a_result
 
 
@@ -74,6 +74,9 @@ class ScriptedEngine(Engine):
 
     def in_flight(self) -> int:
         return len(self._inside)
+
+    def occupancy(self) -> Occupancy:
+        return Occupancy(running=len(self._inside))
 
     def tokens_moved(self) -> int:
         return 0

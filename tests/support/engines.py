@@ -10,7 +10,8 @@ from pathlib import Path
 
 from infra.engines import EngineProcess, EngineSpec
 from infra.engines.group import SHARED_MEMORY, group_alive
-from jobs.ports.engine import EngineRequest, EngineResult, Message, RequestProfile
+from infra.engines.several import SeveralEngines, shares
+from jobs.ports.engine import EngineRequest, EngineResult, Message, Prompt, RequestProfile
 from tests.support.prepared import prepared_model
 
 PATIENCE_S = 120.0
@@ -34,6 +35,37 @@ def vllm_spec(folder: Path, model: str, **changes) -> EngineSpec:
     """A small cache: the machine that runs the tests has other things to do."""
     path = str(prepared_model(model))
     return a_spec(folder, "vllm", model=model, path=path, cpu_kv_cache_gib=1, **changes)
+
+
+def shows_tools(model: Path, folder: Path) -> Path:
+    """The same model in another folder, with a chat template that tells of tools; chats without any look the same."""
+    folder.mkdir(parents=True)
+    for file in model.iterdir():
+        if file.name != "chat_template.jinja":
+            (folder / file.name).symlink_to(file)
+    tools = "{% if tools %}<|im_start|>system\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
+    calls = "{% for call in message.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}"
+    template = (model / "chat_template.jinja").read_text(encoding="utf-8")
+    shown = template.replace("message['content'] +", "(message['content'] or '') +", 1)
+    assert shown != template
+    shown = shown.replace("'<|im_end|>' + '", "'' }}" + calls + "{{ '<|im_end|>' + '", 1)
+    (folder / "chat_template.jinja").write_text(tools + shown, encoding="utf-8")
+    return folder
+
+
+@contextmanager
+def running_several(spec: EngineSpec, count: int) -> Iterator[SeveralEngines]:
+    """The same of so many processes behind one port."""
+    several = SeveralEngines(shares(spec, count))
+    several.start()
+    pids = [pid_of(engine) for engine in several._engines]
+    segments = [name for engine in several._engines for name in shared_memory_of(engine)]
+    try:
+        yield several
+    finally:
+        several.stop()
+    assert not any(group_alive(pid) for pid in pids)
+    assert left_of(segments) == []
 
 
 @contextmanager
@@ -84,7 +116,7 @@ def chat(user: str, system: str = "You are brief.") -> tuple[Message, ...]:
     return (("system", system), ("user", user))
 
 
-def requests_of(prompts: Sequence[str | tuple[Message, ...]]) -> list[EngineRequest]:
+def requests_of(prompts: Sequence[Prompt]) -> list[EngineRequest]:
     return [EngineRequest(next(_ids), prompt) for prompt in prompts]
 
 
@@ -99,7 +131,7 @@ def collect(engine: EngineProcess, count: int, within_s: float = PATIENCE_S) -> 
 
 
 def run_rows(
-    engine: EngineProcess, prompts: Sequence[str | tuple[Message, ...]], profile: RequestProfile | None = None
+    engine: EngineProcess, prompts: Sequence[Prompt], profile: RequestProfile | None = None
 ) -> list[EngineResult]:
     """The results of these prompts, in their order."""
     requests = requests_of(prompts)

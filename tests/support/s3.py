@@ -154,15 +154,22 @@ BREAK = "break"
 """The answer's body breaks off in its middle."""
 DROP = "drop"
 """The server never sees the request."""
+HALF = "half"
+"""The server gets half of the body, and then the connection is gone, on both sides."""
 Fault = Answer | str | None
 Rule = Callable[[Request], Fault]
 
 
 class FaultyS3:
-    """Stands before a server. rule: says for each request what goes wrong with it; asked: all requests so far."""
+    """Stands before a server. rule: says for each request what goes wrong with it; asked: all requests so far.
 
-    def __init__(self, server: S3Server) -> None:
+    lost_after_s: how long the client of a lost answer waits before the connection is closed.
+    """
+
+    def __init__(self, server: S3Server, *, remember: bool = True) -> None:
         self.rule: Rule = lambda _: None
+        self.lost_after_s = 0.0
+        self._remember = remember
         self.asked: list[Request] = []
         self._netloc = urlsplit(server.endpoint).netloc
         proxy = self
@@ -198,6 +205,17 @@ class FaultyS3:
         self._http.server_close()
         self._thread.join()
 
+    def note(self, request: Request) -> None:
+        if self._remember:
+            self.asked.append(request)
+
+    def forward_half(self, request: Request, target: str) -> None:
+        """As a client does that dies while it sends."""
+        with socket.create_connection(self._netloc.split(":"), timeout=60) as there:
+            head = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items() if name != "expect")
+            there.sendall(f"{request.method} {target} HTTP/1.1\r\n{head}\r\n".encode())
+            there.sendall(request.body[: len(request.body) // 2])
+
     def forward(self, request: Request, target: str) -> tuple[int, list[tuple[str, str]], bytes]:
         connection = http.client.HTTPConnection(self._netloc, timeout=60)
         try:
@@ -221,16 +239,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _do(self) -> None:
         request = self._request()
-        self.faulty.asked.append(request)
+        self.faulty.note(request)
         fault = self.faulty.rule(request)
         if isinstance(fault, Answer):
             self._send(fault.status, [("Content-Type", "application/xml"), *fault.headers.items()], fault.body)
             return
-        if fault == DROP:
+        if fault in {DROP, HALF}:
+            if fault == HALF:
+                self.faulty.forward_half(request, self.path)
             self.close_connection = True
             return
         status, headers, body = self.faulty.forward(request, self.path)
         if fault == LOSE:
+            time.sleep(self.faulty.lost_after_s)
             self.close_connection = True
             return
         self._send(status, headers, body, cut=fault == BREAK)

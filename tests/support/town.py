@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
+import urllib.request
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,8 +28,11 @@ pool_idle_s = 2
 pool_backlog_s = 1
 drain_grace_s = 1
 worker_backoff_s = 1
+spot_notice = "going"
+spot_poll_s = 0.5
 task_max_rows = 100
-
+"""
+POOL = """
 [pools.batch]
 model = "fake"
 num_cpus = 0.1
@@ -39,13 +44,14 @@ engine_args = { max_num_seqs = 16, row_latency_s = 0.08 }
 class Town:
     """A data directory, its settings, and Nightmill up on the local Ray."""
 
-    def __init__(self, folder, settings=""):
+    def __init__(self, folder, settings="", pool=POOL, model="fake"):
         self.folder = folder
+        self.model = model
         self.config = folder / "nightmill.toml"
-        self.config.write_text(settings + SETTINGS)
+        self.config.write_text(settings + SETTINGS + pool)
         self.settings = load(environ={}, config=self.config)
         self.home = open_home(self.settings)
-        self.home.example_prices("fake")
+        self.home.example_prices(model)
         self.cluster = Cluster(self.settings)
         self.cluster.attach()
         self.input = folder / "in.parquet"
@@ -55,7 +61,7 @@ class Town:
         return run(["--config", str(self.config), *words])
 
     def submit(self, *options):
-        words = ["submit", str(self.input), "--model", "fake", "--prompt", "say {{ x }}", "--id", "id"]
+        words = ["submit", str(self.input), "--model", self.model, "--prompt", "say {{ x }}", "--id", "id"]
         assert self.command(*words, "--output", str(self.folder / "out"), *options) == 0
         return self.home.store.jobs(limit=1)[0]
 
@@ -81,6 +87,19 @@ class Town:
     def completed(self, job):
         self.until(lambda: self.job(job).state.terminal, f"the end of {job.id}")
         return self.job(job)
+
+    def targets(self):
+        """What Prometheus finds in the data directory."""
+        files = sorted((self.settings.home / "metrics").glob("*.json"))
+        return [entry for file in files for entry in json.loads(file.read_text())]
+
+    def figures(self, target):
+        """What a target shows, as text; nothing if it is gone."""
+        try:
+            with urllib.request.urlopen(f"http://{target}/metrics", timeout=10) as answer:
+                return answer.read().decode()
+        except OSError:
+            return ""
 
     def kill(self, actor):
         """kill -9 of the actor's process, which its own answer names."""

@@ -102,3 +102,30 @@ def test_topics_and_dead_letters_are_told_before_there_are_any(say):
     found = json.loads(say("topics", "--json")[1])
     assert [f["topic"] for f in found][:2] == ["nightmill.batch.critical", "nightmill.batch.high"]
     assert say("dead", "show", "0:0")[0] == 2
+
+
+def test_priority_says_its_job_as_json(say, submit):
+    submit()
+    code, out, _ = say("priority", "last", "critical", "--json")
+    facts = json.loads(out)
+    assert (code, facts["pool"], facts["priority"], facts["state"]) == (0, "batch", "critical", "running")
+
+
+@pytest.mark.parametrize("words", [("dead", "show", "0:0"), ("dead", "replay", "0:0")])
+def test_a_letter_that_is_not_there_is_told_as_json(say, words):
+    code, out, err = say(*words, "--json")
+    assert (code, out, json.loads(err)["error"]["code"]) == (2, "", "not_found")
+
+
+def test_a_key_that_comes_again_with_another_request_is_a_conflict(say, submit):
+    first = json.loads(submit("--idempotency-key", "k", "--json")[1])["job"]
+    assert json.loads(submit("--idempotency-key", "k", "--json")[1])["job"] == first
+    code, out, err = submit("--idempotency-key", "k", "--priority", "high", "--pool", "talk")
+    assert (code, out, f"made job {first}, which was asked for with another pool, priority." in err) == (8, "", True)
+
+
+def test_an_ingress_is_listed_among_the_topics(say, tmp_path):
+    config = tmp_path / "nightmill.toml"
+    config.write_text('ingress_tenants = ["acme"]\n' + config.read_text())
+    found = [topic["topic"] for topic in json.loads(say("topics", "--json")[1])]
+    assert found[-2:] == ["nightmill.submit.acme", "nightmill.dead"]

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from infra.clocks import ManualClock, SeededIds, SystemClock, SystemIds, crockford
+from infra.clocks import ManualClock, SeededIds, SystemClock, SystemIds, crockford, time_of
 
 pytestmark = pytest.mark.unit
 
@@ -49,3 +49,9 @@ def test_the_system_clock_goes_forward():
     clock.sleep(0.0)
     assert clock.monotonic() >= first
     assert clock.now() > 1_700_000_000
+
+
+def test_an_id_tells_when_it_was_made():
+    before = SystemClock().now()
+    made = time_of(SystemIds().new("file-"))
+    assert before - 0.001 <= made <= SystemClock().now()

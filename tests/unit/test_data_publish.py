@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 
 import pyarrow as pa
 import pyarrow.dataset
@@ -13,6 +14,7 @@ import pytest
 from infra.data import order
 from infra.data.manifest import read_manifest
 from infra.data.publish import FolderPublisher, check_output_folder
+from infra.objects.local import LocalObjects
 from jobs.errors import NotFound, OutputTaken
 from jobs.model import JobState, Outcome, Usage
 from jobs.plan import PlanPolicy
@@ -106,6 +108,16 @@ def test_the_inputs_order_is_restored(kit, monkeypatch, bucket):
     manifest = read_manifest(kit.objects, str(kit.root / "out/job1"))
     assert all(part.rows <= max(bucket, 1) for part in manifest.parts)
     assert found.schema.equals(pq.read_schema(kit.root / "out/job1/part-00000.parquet"))
+
+
+def test_parts_whose_rows_fit_into_one_file_are_read_once_and_three_of_them_before_for_their_size(kit, monkeypatch):
+    job = mixed(kit, order="input")
+    settled = kit.run(job)
+    opened, real = Counter(), LocalObjects.open
+    monkeypatch.setattr(LocalObjects, "open", lambda self, uri: opened.update([uri]) or real(self, uri))
+    kit.publish(job, settled)
+    times = Counter(opened[result.part.uri] for result in settled)
+    assert times == {1: len(settled) - 3, 2: 3}
 
 
 def test_order_is_restored_over_a_sample_and_children(kit):

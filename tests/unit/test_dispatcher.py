@@ -10,7 +10,8 @@ from tests.support.store import a_store
 from tests.support.topics import MemoryQueue
 from tests.support.values import a_job, a_message, a_released_task
 from workers import wire
-from workers.dispatcher import ORIGIN, REASON, Dispatcher, DispatchPolicy, topics_of
+from workers.dispatcher import Dispatcher, DispatchPolicy, topics_of
+from workers.letters import CODE, ORIGIN, PLACE, REASON
 
 pytestmark = pytest.mark.unit
 
@@ -110,20 +111,21 @@ def test_it_is_committed_though_the_work_has_not_begun():
 
 
 @pytest.mark.parametrize(
-    "message",
+    ("message", "reason"),
     [
-        pytest.param(a_message(epoch=2), id="another epoch"),
-        pytest.param(a_message(ticket="old"), id="another ticket"),
-        pytest.param(a_message(task="j.9"), id="an unknown task"),
+        pytest.param(a_message(epoch=2), "epoch", id="another epoch"),
+        pytest.param(a_message(ticket="old"), "ticket", id="another ticket"),
+        pytest.param(a_message(pool="other"), "pool", id="another pool"),
+        pytest.param(a_message(task="j.9"), "unknown", id="an unknown task"),
     ],
 )
-def test_a_stale_message_is_dropped_counted_and_finished(message):
+def test_a_stale_message_is_dropped_counted_by_its_reason_and_finished(message, reason):
     desk = Desk()
-    desk.send(message)
+    desk.broker.publish([wire.encode("nightmill", message).evolve(topic=NORMAL)])
     before = desk.store.board
     desk.round()
     assert (desk.store.board, desk.accepted) == (before, [])
-    assert (desk.committed(), dict(desk.dispatcher.dropped)) == (1, {"stale": 1})
+    assert (desk.committed(), dict(desk.dispatcher.dropped)) == (1, {reason: 1})
 
 
 @pytest.mark.parametrize("state", [s for s in TaskState if s is not TaskState.RELEASED])
@@ -132,7 +134,7 @@ def test_a_message_of_a_task_that_is_not_released_any_more_is_stale(state):
     desk.store.board = desk.store.board.evolve(tasks={"j.0": a_released_task(state=state)})
     desk.send(FIRST)
     desk.round()
-    assert (desk.accepted, dict(desk.dispatcher.dropped)) == ([], {"stale": 1})
+    assert (desk.accepted, dict(desk.dispatcher.dropped)) == ([], {"state": 1})
 
 
 def test_a_message_that_comes_twice_leases_once():
@@ -140,7 +142,7 @@ def test_a_message_that_comes_twice_leases_once():
     desk.send(FIRST, FIRST)
     desk.round(2)
     assert [task.id for _, task in desk.accepted] == ["j.0"]
-    assert (desk.committed(), dict(desk.dispatcher.dropped)) == (2, {"stale": 1})
+    assert (desk.committed(), dict(desk.dispatcher.dropped)) == (2, {"state": 1})
 
 
 def test_an_unreadable_message_goes_to_the_dead_letters_with_its_bytes_and_is_finished():
@@ -150,7 +152,7 @@ def test_an_unreadable_message_goes_to_the_dead_letters_with_its_bytes_and_is_fi
     desk.send(FIRST)
     desk.round(2)
     reason = b"not a task message: UnicodeDecodeError('utf-8', b'\\xffnot ours', 0, 1, 'invalid start byte')"
-    why = (("trace", b"1"), (ORIGIN, NORMAL.encode()), (REASON, reason))
+    why = (("trace", b"1"), (ORIGIN, NORMAL.encode()), (PLACE, b"0:0"), (CODE, b"unreadable"), (REASON, reason))
     assert desk.broker.topics[DEAD] == [bad.evolve(topic=DEAD, headers=why)]
     assert [task.id for _, task in desk.accepted] == ["j.0"]
     assert (desk.committed(), dict(desk.dispatcher.dropped)) == (2, {"unreadable": 1})
@@ -277,7 +279,7 @@ def test_a_withdrawn_and_released_task_is_leased_by_its_new_message_only():
     desk.send(FIRST, release.message)
     desk.round(2)
     assert [(task.id, task.epoch) for _, task in desk.accepted] == [("j.0", 2)]
-    assert dict(desk.dispatcher.dropped) == {"stale": 1}
+    assert dict(desk.dispatcher.dropped) == {"epoch": 1}
 
 
 def test_a_job_that_is_ending_still_gets_its_leases_so_that_the_worker_learns_of_it():
@@ -298,3 +300,11 @@ def test_a_dispatcher_with_nothing_to_do_does_nothing():
     desk = Desk()
     desk.round(3)
     assert (desk.accepted, desk.committed(), desk.store.board.tasks["j.0"]) == ([], None, a_released_task())
+
+
+def test_a_task_is_handed_over_with_the_time_of_its_release_if_the_message_tells_it():
+    desk = Desk()
+    desk.broker.publish([wire.encode("nightmill", FIRST, released_at=1234.5678)])
+    desk.send(SECOND)
+    desk.round(2)
+    assert ([task.released_at for _, task in desk.accepted], desk.dispatcher.leased) == ([1234.568, None], 2)

@@ -4,6 +4,7 @@ import pytest
 
 from infra.engines import environment
 from infra.engines.environment import child_environment, cpu_defaults, find_preloads
+from infra.engines.spec import RayPlace
 from tests.support.engines import a_spec
 
 pytestmark = pytest.mark.unit
@@ -32,6 +33,12 @@ def test_the_user_wins_over_defaults_and_the_spec_over_the_user(tmp_path):
     ours = {"VLLM_CPU_OMP_THREADS_BIND": "auto", "LD_PRELOAD": "mine.so", "X": "user"}
     env = child_environment(a_spec(tmp_path, "vllm", env={"X": "spec"}), ours)
     assert (env["VLLM_CPU_OMP_THREADS_BIND"], env["LD_PRELOAD"], env["X"]) == ("auto", "mine.so", "spec")
+
+
+def test_an_engine_over_several_nodes_joins_ray_and_sees_the_accelerators_of_its_node(tmp_path):
+    place = RayPlace(address="10.0.0.1:6379", namespace="n", group="g")
+    env = child_environment(a_spec(tmp_path, "vllm", ray=place), {"CUDA_VISIBLE_DEVICES": ""})
+    assert (env["RAY_ADDRESS"], env.get("CUDA_VISIBLE_DEVICES")) == ("10.0.0.1:6379", None)
 
 
 def test_many_cpus_or_several_workers_are_left_to_vllm(tmp_path):

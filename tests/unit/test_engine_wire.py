@@ -6,7 +6,9 @@ import pytest
 
 from infra.engines import wire
 from infra.engines.frames import MAX_FRAME_BYTES, FrameReader, encode_frame
-from jobs.ports.engine import EngineInfo, EngineRequest, EngineResult, RequestProfile
+from infra.engines.spec import EngineSpec, RayPlace
+from jobs.ports.engine import EngineInfo, EngineRequest, EngineResult, RequestProfile, Several
+from tests.support.engines import a_spec
 
 pytestmark = pytest.mark.unit
 
@@ -26,8 +28,15 @@ def test_a_stream_that_lost_its_place_is_refused():
 
 
 def test_requests_and_profiles_survive_the_wire():
-    requests = [EngineRequest(7, "plain"), EngineRequest(8, (("system", "s"), ("user", "u")))]
-    profile = RequestProfile(key="k", kind="chat", sampling='{"seed":1}', schema="{}", cache_salt="t", priority=-1)
+    requests = [
+        EngineRequest(7, "plain"),
+        EngineRequest(8, (("system", "s"), ("user", "u"))),
+        EngineRequest(9, (("assistant", "", '{"tool_calls":[]}'), ("user", "u"))),
+        EngineRequest(10, (4, 5)),
+        EngineRequest(11, Several(("a", (4, 5)))),
+    ]
+    given = {"sampling": '{"seed":1}', "schema": "{}", "cache_salt": "t", "priority": -1, "tools": "[]"}
+    profile = RequestProfile(key="k", kind="chat", tool_choice="required", **given)
     reader = FrameReader()
     (first, _), (second, _) = reader.feed(
         encode_frame(wire.profile_to_wire(profile)) + encode_frame(wire.requests_to_wire("k", requests))
@@ -48,6 +57,11 @@ RESULTS = {
         EngineResult(2, "error", error_code="invalid_request", error_message="no"),
         EngineResult(3, "stop", embedding=array("f", [1.0]), input_tokens=1),
     ],
+    "answers": [
+        EngineResult(1, "stop", "ja", None, 9, 8, 2, answers='[{"text":"ja"}]'),
+        EngineResult(2, "stop", "nein", None, 9, 8, 2),
+        EngineResult(3, "error", error_code="engine_error", error_message="no"),
+    ],
     "none": [],
 }
 
@@ -65,3 +79,10 @@ def test_an_engines_description_survives_the_wire_with_the_time_its_caller_waite
     assert wire.info_from_wire(head, start_s=3.5) == EngineInfo(
         engine="e", version="1", model="m", kind="chat", max_model_len=1, max_num_seqs=2, start_s=3.5
     )
+
+
+@pytest.mark.parametrize("ray", [None, RayPlace(address="10.0.0.1:6379", namespace="n", group="worker.big-1")])
+def test_a_spec_survives_the_wire(tmp_path, ray):
+    spec = a_spec(tmp_path, engine_args={"max_num_seqs": 8}, env={"X": "1"}, ray=ray)
+    ((head, _),) = FrameReader().feed(encode_frame({"spec": spec.to_wire()}))
+    assert EngineSpec.from_wire(head["spec"]) == spec

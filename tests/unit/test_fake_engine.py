@@ -7,7 +7,9 @@ import jsonschema_rs
 import pytest
 
 from infra.engines.backend import SchemaRefused
-from infra.engines.fake_core import FakeArgs, FakeCore, flavour_of
+from infra.engines.fake_answers import flavour_of
+from infra.engines.fake_args import FakeArgs
+from infra.engines.fake_core import FakeCore
 from infra.engines.fake_schema import instance, parse_schema
 from jobs.ports.engine import EngineRequest, RequestProfile
 

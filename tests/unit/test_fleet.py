@@ -47,7 +47,7 @@ class Case:
         self.yard, self.clock = Yard(), ManualClock()
         self.jobs = [job] if job else []
         self.store = a_store(a_job(), *([task] if task else []))
-        self.store.active_jobs, self.store.speed = lambda _: self.jobs, lambda _: None
+        self.store.pressing_jobs, self.store.speed = lambda *_, **__: self.jobs, lambda _: None
         self.fleet = Fleet(
             pools=[Pool(name="p", model="m", **pool)],
             ground=self.yard,
@@ -175,6 +175,19 @@ def test_a_rolling_restart_replaces_one_after_the_other():
     case.step()
     assert case.phases() == [Phase.RUNNING] * 2
     assert not set(old) & set(case.yard.there)
+
+
+def test_ends_are_counted_by_their_cause():
+    case = Case(min_workers=4, max_workers=4)
+    died, failed, silent, drained = case.step()
+    case.step()
+    del case.yard.there[died]
+    case.yard.set(failed, phase=Phase.FAILED)
+    case.yard.set(drained, phase=Phase.DRAINED)
+    case.step()
+    case.yard.there[silent] = None
+    case.step(21)
+    assert case.fleet.standings["p"].ends == {"died": 1, "failed": 1, "drained": 1, "silent": 1}
 
 
 def test_closing_drains_everything():

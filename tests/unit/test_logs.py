@@ -82,3 +82,15 @@ def test_a_place_that_cannot_be_written_is_a_fault_of_the_setting(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(BadSetting, match="log_file: "):
         logs.set_up(tmp_path / "file/nightmill.log", logging.getLevelName(logging.INFO).lower())
+
+
+def test_a_secret_is_in_no_line_whatever_an_event_holds(file, shown):
+    password = 'p4ss"wörd'
+    logs.set_up(file, "info", shown.append, secrets=[password])
+    error = ValueError(f"cannot log in with {password}")
+    structlog.get_logger().error("login_failed", reason=str(error), nested={"url": f"u:{password}@h"}, exc_info=error)
+    assert ("p4ss" in file.read_text(), lines(file)[0]["nested"], shown) == (
+        False,
+        {"url": "u:[hidden]@h"},
+        ["error: login failed: reason=cannot log in with [hidden], nested={'url': 'u:[hidden]@h'}"],
+    )

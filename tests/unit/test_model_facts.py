@@ -65,3 +65,17 @@ def test_a_configuration_that_is_no_json_object_is_named(tmp_path, content):
     (path / "config.json").write_text(content)
     with pytest.raises(BadInput, match=r"config\.json: it is not "):
         facts.detect_kind(path)
+
+
+@pytest.mark.parametrize(
+    ("config", "overrides", "sizes"),
+    [
+        ({}, {}, (64,)),
+        ({"matryoshka_dimensions": [256, 64, 256]}, {}, [64, 256]),
+        ({"is_matryoshka": True}, {}, None),
+        ({}, {"is_matryoshka": True}, None),
+    ],
+)
+def test_shorter_vectors_are_what_the_files_or_the_engine_arguments_say(tmp_path, config, overrides, sizes):
+    folder = model_folder(tmp_path, {"architectures": ["BertModel"], **config})
+    assert facts.embedding_sizes(folder, overrides) == sizes

@@ -3,7 +3,7 @@
 import pytest
 
 from jobs.errors import NotFound
-from jobs.pools import Placement, Pool, is_private, placement, pool_named, resolve_pool
+from jobs.pools import Free, Placement, Pool, is_private, placement, pool_named, resolve_pool, seat_stages
 from jobs.scaling import Demand, ScalePolicy, ScaleState, backoff_s, desired
 from jobs.submit import pool_of
 
@@ -50,9 +50,35 @@ def test_tensor_parallel_ranks_share_a_bundle_and_so_a_node():
     assert placement(pool) == Placement(bundles=({"GPU": 4.0, "CPU": 1.0},), one_node=True)
 
 
-def test_pipeline_stages_have_bundles_of_their_own_and_may_span_nodes():
-    pool = CHAT.evolve(accelerators=4, engine_args={"tensor_parallel_size": 2, "pipeline_parallel_size": 2})
-    assert placement(pool) == Placement(bundles=({"GPU": 2.0, "CPU": 1.0}, {"GPU": 2.0}), one_node=False)
+STAGES = CHAT.evolve(accelerators=4, engine_args={"tensor_parallel_size": 2, "pipeline_parallel_size": 2})
+
+
+def test_with_pipeline_stages_each_accelerator_has_a_bundle_and_nodes_may_differ():
+    one = {"GPU": 1.0}
+    assert placement(STAGES) == Placement(bundles=({"GPU": 1.0, "CPU": 1.0}, one, one, one), one_node=False)
+
+
+def test_stages_of_a_pool_on_cpus_stay_on_one_node():
+    pool = CHAT.evolve(engine_args={"pipeline_parallel_size": 2})
+    assert placement(pool) == Placement(bundles=({"CPU": 1.0},), one_node=True)
+
+
+@pytest.mark.parametrize(
+    ("free", "seats"),
+    [
+        pytest.param({"a": (2, 4), "b": (4, 4)}, ("b", "b"), id="both on the emptier node"),
+        pytest.param(
+            {"a": (3, 4), "b": (3, 4)}, ("b", "a"), id="ranks of a stage together though each node has a third"
+        ),
+        pytest.param({"a": (2, 4), "b": (2, 0)}, ("a", "b"), id="the first where there are cores"),
+        pytest.param({"a": (3, 4), "b": (1, 4)}, None, id="four accelerators, but not by two"),
+        pytest.param({"a": (8, 0)}, None, id="no cores for the worker"),
+        pytest.param({}, None, id="no node"),
+    ],
+)
+def test_each_stage_has_a_node_for_all_of_its_ranks(free, seats):
+    nodes = {name: Free(gpus=gpus, cpus=cpus) for name, (gpus, cpus) in free.items()}
+    assert seat_stages(STAGES, nodes) == seats
 
 
 # ---- how many -----------------------------------------------------------------------------------

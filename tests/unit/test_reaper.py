@@ -99,6 +99,7 @@ def test_overdue_leases_are_ended_only_after_a_whole_lease_of_watching(broker):
         ended.append(reaper.step("pool"))
         clock.advance(1.0)
     assert ended == [0, 0, 0, 1, 0]
+    assert reaper.reaped == {"worker_died": 0, "lease_lost": 1, "message_lost": 0}
 
 
 def test_only_what_dead_processes_held_is_taken_back_at_once():
@@ -117,3 +118,4 @@ def test_the_reaper_looks_for_dead_owners_at_each_step(broker):
     reaper = Reaper(store=store, broker=broker, clock=ManualClock(), group="g", alive=lambda owner: owner == "here")
     assert reaper.step("pool") == 1
     assert store.states() == {"j.0": TaskState.LEASED, "j.1": TaskState.QUEUED}
+    assert reaper.reaped == {"worker_died": 1, "message_lost": 0}

@@ -10,6 +10,7 @@ from infra.models.prices import OtherCurrency, ensure_example_prices, set_price
 from infra.models.registry import BadModel, NotPrepared, Registry, context_length, embedding_size
 from jobs.errors import BadInput, ModelChanged, NotFound
 from jobs.model import Price
+from jobs.tenancy import ITSELF
 from tests.support.models import model_folder
 
 pytestmark = pytest.mark.unit
@@ -191,7 +192,7 @@ class Prices:
         self.found: list[Price] = []
         self.posted: dict[tuple[str, str], int] = {}
 
-    def set_price(self, price: Price) -> None:
+    def set_price(self, price: Price, actor: str = ITSELF) -> None:
         self.found.insert(0, price)
 
     def price(self, model: str) -> Price | None:
@@ -223,7 +224,7 @@ def test_shipped_models_get_an_example_price_once_and_others_none():
 
 def test_a_price_that_was_set_is_not_replaced_by_an_example():
     store = Prices()
-    set_price(store, "fake", "1/1/1", "USD", now=0.0)
+    set_price(store, "fake", "1/1/1", "USD", now=0.0, actor="ann")
     ensure_example_prices(store, ["fake"], "USD")
     assert [price.example for price in store.found] == [False]
 
@@ -231,7 +232,7 @@ def test_a_price_that_was_set_is_not_replaced_by_an_example():
 def test_an_example_price_does_not_choose_the_books_currency():
     store = Prices()
     ensure_example_prices(store, ["fake"], "USD")
-    set_price(store, "own", "1/1/1", "EUR", now=0.0)
+    set_price(store, "own", "1/1/1", "EUR", now=0.0, actor="ann")
     ensure_example_prices(store, ["fake"], "EUR")
     assert store.price("fake").currency == "EUR"
 
@@ -246,6 +247,6 @@ def test_postings_at_an_example_price_do_choose_it():
 
 def test_a_book_has_one_currency():
     store = Prices()
-    set_price(store, "own", "1/1/1", "USD", now=0.0)
+    set_price(store, "own", "1/1/1", "USD", now=0.0, actor="ann")
     with pytest.raises(OtherCurrency, match="kept in USD"):
-        set_price(store, "own", "1/1/1", "EUR", now=1.0)
+        set_price(store, "own", "1/1/1", "EUR", now=1.0, actor="ann")

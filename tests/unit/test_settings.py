@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from infra.settings import SETTINGS, load
+from infra.settings.environment import add_to_environment
+from infra.settings.secrets import secrets_of
 from infra.settings.wire import from_json, to_json
 from jobs.errors import BadSetting
 from jobs.pools import Pool
@@ -196,3 +198,72 @@ def test_settings_are_the_same_after_their_way_to_another_process(write):
     file = write("lease_s = 60\n[pools.batch]\nmodel = 'm'\nengine_args = { a = [1, 'x'] }\n", "pools.toml")
     settings = load(environ={}, config=file)
     assert from_json(to_json(settings)) == settings
+
+
+# ---- lists ------------------------------------------------------------------------------------------
+
+
+def test_texts_are_a_list_in_the_file_and_parted_by_commas_in_the_environment(write):
+    file = write('ingress_tenants = ["acme", "globex.eu"]\ningress_inputs = []\n')
+    settings = load(environ={"NIGHTMILL_INGRESS_OUTPUTS": "s3://a/, file:///srv/out"}, config=file)
+    found = settings.ingress_tenants, settings.ingress_inputs, settings.ingress_outputs
+    assert found == (("acme", "globex.eu"), (), ("s3://a/", "file:///srv/out"))
+    assert from_json(to_json(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ('ingress_tenants = "acme"', "ingress_tenants: 'acme' is no list of texts"),
+        ("ingress_tenants = [1]", "ingress_tenants: [1] is no list of texts"),
+        ('ingress_tenants = ["a/b"]', "ingress_tenants: 'a/b' is no tenant's name"),
+        ('ingress_tenants = ["a", "a"]', "ingress_tenants: one of its values is there twice"),
+        ('ingress_inputs = ["/srv"]', "ingress_inputs: '/srv' is no URI"),
+        ('ingress_outputs = [""]', "ingress_outputs: '' is no URI"),
+        ('private_hosts = ["http://a"]', "private_hosts: 'http://a' is no host"),
+    ],
+)
+def test_a_list_that_cannot_be_is_told(write, line, fault):
+    file = write(line)
+    assert faults_of(config=file) == (f"{file}: {fault}",)
+
+
+# ---- environment_file -------------------------------------------------------------------------------
+
+
+def test_the_environment_file_adds_what_is_not_there(write):
+    file = write("# a comment\nexport PGPASSWORD='a b#c'\nRAY_AUTH_MODE=token\nHOME=/elsewhere\nEMPTY=\n", "env")
+    environ = {"HOME": "/here"}
+    add_to_environment(file, environ)
+    assert environ == {"HOME": "/here", "PGPASSWORD": "a b#c", "RAY_AUTH_MODE": "token", "EMPTY": ""}
+
+
+@pytest.mark.parametrize("line", ["PASSWORD secret", "NAME='secret", "A=secret word", "1A=secret"])
+def test_a_line_that_is_none_is_named_by_its_number_and_not_shown(write, line):
+    file = write(f"A=1\n{line}\n", "env")
+    with pytest.raises(BadSetting) as caught:
+        add_to_environment(file, {})
+    assert caught.value.faults == (f"environment_file: line 2 of {file} is not NAME=value",)
+
+
+def test_an_environment_file_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(BadSetting, match=r"environment_file: .*/env: No such file"):
+        add_to_environment(tmp_path / "env", {})
+
+
+# ---- secrets --------------------------------------------------------------------------------------
+
+
+def test_secrets_are_passwords_and_of_a_url_the_password_alone_as_written_and_as_meant():
+    given = {
+        "NIGHTMILL_DATABASE_URL": "postgresql://me:sec%40ret@db.example/nightmill",
+        "NIGHTMILL_KAFKA_PASSWORD": "broker-word",
+        "NIGHTMILL_KAFKA_KEY_PASSWORD": "abc",
+    }
+    assert secrets_of(load(environ=given), {}) == ("broker-word", "sec%40ret", "sec@ret")
+
+
+def test_without_secrets_there_is_nothing_to_hide():
+    settings = load(environ={"NIGHTMILL_DATABASE_URL": "postgresql://me@db.example/nightmill"})
+    assert secrets_of(settings, {"PGUSER": "somebody"}) == ()
+    assert secrets_of(settings, {"PGPASSWORD": "somebody's"}) == ("somebody's",)

@@ -241,3 +241,35 @@ def test_a_full_disk_is_not_waited_for():
     with pytest.raises(StorageFull):
         table.settler.finish(table.work)
     assert table.clock.monotonic() == 0.0
+
+
+# ---- counted ----------------------------------------------------------------------------------------
+
+
+def counted(table):
+    committed = table.settler.committed
+    return dict(committed.outcomes), dict(committed.tokens), sum(committed.seconds.counts)
+
+
+def test_a_commit_counts_rows_by_outcome_and_tokens_by_class_once_though_its_answer_was_lost():
+    table = Table(faulty=[3]).feed(9).finish(0, 1, 2, 4, 5, 6, 7, 8, 9)
+    table.store.lost_answers = 1
+    assert table.settler.finish(table.work) is Answer.ALREADY
+    assert counted(table) == ({"ok": 9, "error": 1}, {"input": 54, "cached": 36, "output": 45}, 1)
+
+
+def test_a_drain_counts_the_rows_that_it_commits_and_no_other():
+    table = Table().feed(10).finish(0, 1)
+    table.work.stopping = True
+    table.work.inside.clear()
+    table.settler.finish(table.work)
+    assert counted(table) == ({"ok": 2}, {"input": 12, "cached": 8, "output": 10}, 1)
+
+
+def test_what_was_settled_for_a_lost_lease_or_given_back_counts_nothing():
+    lost = Table().feed(10).finish(*range(10))
+    lost.store.take_lease_away("j.0")
+    lost.settler.finish(lost.work)
+    back = Table().feed(10).finish(0)
+    back.settler.hand_back(back.work, "drain")
+    assert [counted(lost), counted(back)] == [({}, {}, 0)] * 2

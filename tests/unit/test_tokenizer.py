@@ -5,9 +5,10 @@ import json
 import pytest
 
 from infra.engines.fake_text import count_prompt
-from infra.models.tokenizer import ChatTemplate, tokenizer_of
+from infra.models.tokenizer import ChatTemplate, shows_tools, tokenizer_of
 from jobs.errors import BadTemplate
 from jobs.model import Model
+from jobs.ports.engine import Several
 
 pytestmark = pytest.mark.unit
 
@@ -66,3 +67,22 @@ def test_a_folders_own_tokenizer_counts_the_rendered_template(tmp_path):
     )
     tokenizer = tokenizer_of(model(tmp_path))
     assert (list(tokenizer.ids((("user", "hello"),))), tokenizer.exact) == ([1, 3, 4, 2], True)
+
+
+@pytest.mark.parametrize(
+    ("template", "shows"),
+    [
+        ("{{ messages }}", False),
+        ("{% if tools %}{{ tools }}{% endif %}{{ messages }}", True),
+        ([{"name": "default", "template": "{{ messages }}"}, {"name": "tool_use", "template": "{{ tools }}"}], True),
+    ],
+)
+def test_a_template_that_mentions_tools_shows_them(tmp_path, template, shows):
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    assert shows_tools(Model(name="m", kind="chat", path=str(tmp_path), engine="vllm")) is shows
+
+
+@pytest.mark.parametrize("prompt", [(1, 2, 3), Several(("abcdefgh", (5, 6)))])
+def test_token_ids_and_several_texts_are_counted_as_the_fake_engine_counts(prompt):
+    tokenizer = tokenizer_of(Model(name="f", kind="completion", path="", engine="fake"))
+    assert len(tokenizer.ids(prompt)) == count_prompt(prompt)[0]

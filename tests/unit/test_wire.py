@@ -111,3 +111,14 @@ def test_what_is_known_of_a_later_version_is_read(value):
 )
 def test_a_trace_that_is_none_costs_the_message_nothing(headers):
     assert wire.trace_of(headers) is None
+
+
+def test_the_time_of_a_release_is_told_in_a_header_to_the_millisecond():
+    sent = wire.encode("nightmill", a_message(), released_at=1764440000.12345)
+    assert wire.released_of(sent.headers) == 1764440000.123
+    assert wire.released_of(wire.encode("nightmill", a_message()).headers) is None
+
+
+@pytest.mark.parametrize("value", [b"", b"soon", b"-1", b"nan", b"1e9", b"9" * 400, b"1."])
+def test_a_time_of_release_that_cannot_be_one_is_not_told(value):
+    assert wire.released_of([(wire.RELEASED, value)]) is None

@@ -1,5 +1,7 @@
 """workers/work.py: a task in a worker's hands."""
 
+from dataclasses import replace
+
 import pytest
 
 from jobs.feed import Feedable
@@ -100,7 +102,17 @@ def test_the_feeder_sees_rank_order_and_waiting_time():
     task = a_leased_task(priority=Priority.HIGH, suspect=True)
     work = work_of(task, slot=7, opened_s=5.0)
     work.take(4)
-    assert work.feedable(12.5) == Feedable(rank=1, opened=7, unfed=6, in_flight=4, suspect=True, waited_s=7.5)
+    assert work.feedable(12.5) == Feedable(
+        rank=1, opened=7, unfed=6, in_flight=4, suspect=True, waited_s=7.5, job="j", row_tokens=15.0
+    )
+
+
+def test_a_lifted_row_has_another_profile_and_counts_until_it_comes_back():
+    work = work_of(a_leased_task(priority=Priority.BATCH))
+    plain, _ = work.take(1, 3)
+    lifted, requests = work.take(2, 0)
+    assert (plain, lifted) == (PROFILE, replace(PROFILE, key="k/0", priority=0))
+    assert [work.feedable(0.0).lifted, work.file(requests[0].id & 0xFFFFF, a_result(0)), work.lifted] == [2, None, {2}]
 
 
 def test_indices_become_the_rows_of_a_task_with_gaps():

@@ -66,6 +66,16 @@ def test_a_more_urgent_task_enters_before_the_waiting_rows_of_one_that_came_firs
     assert bench.engine.prompts() == rows(*range(8, 14), *range(30, 34))
 
 
+def test_urgent_rows_enter_a_full_engine_and_leave_a_lower_rank_its_seat():
+    urgent = task_of(1, 100, 200, priority=Priority.CRITICAL)
+    bench = a_bench(task_of(0, 0, 100, priority=Priority.BATCH), urgent)
+    bench.lease("j.0")
+    bench.step()
+    bench.lease("j.1")
+    bench.step()
+    assert bench.engine.prompts() == rows(*range(15), *range(100, 113))
+
+
 def test_there_is_room_until_two_windows_of_rows_wait():
     bench = a_bench(task_of(0, 0, 27), task_of(1, 27, 28), per_poll=14)
     assert bench.worker.room()
@@ -340,3 +350,16 @@ def test_an_engine_that_never_starts_again_ends_the_worker_with_its_work_settled
     with pytest.raises(EngineStartFailed):
         bench.worker.run()
     assert (bench.store.states(), bench.store.board.tasks["j.0"].suspect) == ({"j.0": TaskState.QUEUED}, True)
+
+
+def test_a_task_s_wait_from_its_release_to_its_first_row_is_noted_once_by_priority():
+    bench = a_bench(task_of(0, 0, 30), task_of(1, 30, 34), per_poll=5)
+    bench.clock.sleep(100.0)
+    bench.lease("j.0", released_at=bench.clock.now() - 0.2)
+    bench.lease("j.1")
+    bench.work_off()
+    waits = bench.worker.tally.waits
+    assert ({p: sum(h.counts) for p, h in waits.items()}, round(waits[Priority.NORMAL].total, 3)) == (
+        {Priority.CRITICAL: 0, Priority.HIGH: 0, Priority.NORMAL: 1, Priority.BATCH: 0},
+        0.2,
+    )

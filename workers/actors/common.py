@@ -8,12 +8,16 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import orjson
 import ray
 import structlog
 from ray.exceptions import RayError
 from ray.util import list_named_actors
 
 from infra.settings import Settings
+from jobs.errors import BadSchema
+from jobs.pools import Pool
+from workers.about import named_thread
 from workers.loops import Alarm, steady
 from workers.reports import Report, decode
 
@@ -26,6 +30,7 @@ TICK_S = 0.1
 LOOK_S = 0.2
 ROLL_CALL_S = 1.0
 FAULT_EXIT = 70
+SCHEMA_S = 20.0
 CALLS = 16
 """Calls that an actor answers at a time: none of them takes long."""
 
@@ -63,7 +68,7 @@ def in_background(name: str, work: Callable[[], None]) -> None:
         except BaseException as error:  # noqa: BLE001 - the thread's edge
             Fatal().ring(error)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    named_thread(name, run).start()
 
 
 def workers_of(pool: str) -> list[str]:
@@ -126,3 +131,23 @@ def end_actor(name: str) -> None:
         ray.kill(ray.get_actor(name), no_restart=True)
     except ValueError:
         return
+
+
+def refusal_of(pool: str, schema: str) -> str | None:
+    """What an engine of the pool says against an output schema; None if nothing, or if none could be asked."""
+    for name in workers_of(pool):
+        try:
+            answer = ray.get_actor(WORKER + name).refusal_of.remote(schema)
+            asked, refusal = orjson.loads(ray.get(answer, timeout=SCHEMA_S))
+        except (RayError, ValueError) as error:
+            log.info("schema_unasked", worker=name, reason=repr(error))
+            continue
+        if asked:
+            return None if refusal is None else str(refusal)
+    return None
+
+
+def can_follow(pool: Pool, schema: str) -> None:
+    """`jobs.submit.SchemaCheck`."""
+    if (refusal := refusal_of(pool.name, schema)) is not None:
+        raise BadSchema(reason=refusal)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 
 import ray
 import structlog
@@ -12,6 +13,7 @@ from ray.exceptions import GetTimeoutError, RayError
 from infra.bootstrap import open_home
 from infra.settings.wire import from_json
 from infra.sql import codec
+from jobs.figures import Sample
 from jobs.model import Job, Task, Usage
 from workers.actors.common import (
     LOOK_S,
@@ -21,7 +23,10 @@ from workers.actors.common import (
     in_background,
     workers_of,
 )
+from workers.actors.showing import show_actor, to_wire
 from workers.crews import Crowd
+from workers.dispatcher import Dispatcher
+from workers.figures import dispatcher_figures
 from workers.loops import Loop, steady
 from workers.reaper import end_lease
 from workers.reports import Phase
@@ -41,13 +46,21 @@ class DispatcherActor:
         self._called_s = -ROLL_CALL_S
         self._by_owner: dict[str, str] = {}
         self._crowd = Crowd(hand=self._hand, give_back=self._give_back)
+        self._dispatcher: Dispatcher | None = None
+        self._shown = show_actor(self._home, {"role": "dispatcher", "pool": pool}, [self._samples])
         in_background("begin", self._begin)
 
     def pid(self) -> int:
         return os.getpid()
 
+    def figures(self) -> bytes:
+        return to_wire(self._shown)
+
+    def _samples(self) -> Iterable[Sample]:
+        return dispatcher_figures(self._dispatcher, self._pool) if self._dispatcher is not None else ()
+
     def _begin(self) -> None:
-        dispatcher = dispatcher_of_pool(self._home, self._pool, self._crowd)
+        dispatcher = self._dispatcher = dispatcher_of_pool(self._home, self._pool, self._crowd)
         alarm = Fatal()
         Loop("look", steady(self._look), alarm, every_s=LOOK_S).start()
         Loop("poll", steady(dispatcher.poll_step), alarm).start()
@@ -71,7 +84,7 @@ class DispatcherActor:
             taken = handle.accept.remote(codec.encode(job).encode(), codec.encode(task).encode())
             return bool(ray.get(taken, timeout=self._home.settings.beat_s))
         except (GetTimeoutError, RayError) as error:
-            log.warning("hand_over_failed", task=task.id, owner=task.owner, error=repr(error))
+            log.warning("hand_over_failed", owner=task.owner, error=repr(error))
             return False
 
     def _give_back(self, task: Task) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 import structlog
+from ray.exceptions import RayError
 from ray.util import list_named_actors
 
 from infra.bootstrap import open_home
@@ -26,8 +27,11 @@ from workers.actors.common import (
 from workers.actors.dispatcher import DispatcherActor
 from workers.actors.ground import RayGround
 from workers.actors.scheduler import SchedulerActor
+from workers.actors.showing import LIST_S, Listing, show_actor, to_wire
+from workers.figures import fleet_figures
 from workers.fleet import Standing
 from workers.loops import Loop, steady
+from workers.main import METRICS_FOLDER
 from workers.reports import Phase, encode
 from workers.wiring import fleet_of
 
@@ -43,17 +47,28 @@ class FleetActor:
         self._ground = RayGround(self._home.settings)
         self._fleet = fleet_of(self._home, self._home.settings.pools, self._ground)
         self._lock = threading.Lock()
+        self._listing = Listing(self._home.settings.home / METRICS_FOLDER)
+        self._shown = show_actor(self._home, {"role": "fleet"}, [lambda: fleet_figures(self._fleet)])
         in_background("begin", self._begin)
 
     def _begin(self) -> None:
         self._ground.sweep()
         Loop("fleet", steady(self._step), Fatal(), every_s=ROLL_CALL_S).start()
+        if self._shown.target:
+            Loop("listing", self._list, Fatal(), every_s=LIST_S).start()
 
     def _step(self) -> None:
         with self._lock:
             if not self._fleet.closing:
                 self._make_others()
             self._fleet.step()
+
+    def _list(self) -> None:
+        """A full disk, or a Ray that does not answer, costs a list and no more."""
+        try:
+            self._listing.step()
+        except (OSError, RayError) as error:
+            log.warning("figures_not_listed", error=repr(error))
 
     def _make_others(self) -> None:
         there = set(list_named_actors())
@@ -69,6 +84,9 @@ class FleetActor:
 
     def pid(self) -> int:
         return os.getpid()
+
+    def figures(self) -> bytes:
+        return to_wire(self._shown)
 
     def settings(self) -> bytes:
         """What it was started with."""

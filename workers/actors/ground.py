@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import ray
 import structlog
+from ray._private.state import available_resources_per_node  # there is no public way to what a node has free
 from ray.util import list_named_actors, placement_group, placement_group_table, remove_placement_group
 from ray.util.placement_group import get_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -13,7 +14,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from infra.settings import Settings
 from infra.settings.wire import to_json
 from infra.sql import codec
-from jobs.pools import Pool, placement
+from jobs.pools import Free, Pool, placement, seat_stages
 from workers.actors.common import (
     CALLS,
     ROLL_CALL_S,
@@ -26,6 +27,9 @@ from workers.actors.worker import WorkerActor
 from workers.reports import Report
 
 log = structlog.get_logger()
+
+_NODE_LABEL = "ray.io/node-id"
+"""Ray gives it to each node."""
 
 
 class RayGround:
@@ -49,6 +53,7 @@ class RayGround:
             strategy="STRICT_PACK" if wanted.one_node else "PACK",
             name=WORKER + name,
             lifetime="detached",
+            bundle_label_selector=None if wanted.one_node else _nodes_of_stages(pool),
         )
         actor_class(WorkerActor).options(
             name=WORKER + name,
@@ -56,7 +61,7 @@ class RayGround:
             max_restarts=0,
             max_concurrency=CALLS,
             num_cpus=pool.num_cpus,
-            num_gpus=wanted.bundles[0].get("GPU", 0),
+            num_gpus=wanted.bundles[0].get("GPU", 0) if wanted.one_node else 0,  # else its engine's workers have them
             scheduling_strategy=PlacementGroupSchedulingStrategy(place, placement_group_bundle_index=0),
         ).remote(self._settings, codec.encode(pool).encode(), name)
 
@@ -81,3 +86,21 @@ class RayGround:
             name = str(place["name"])
             if name.startswith(WORKER) and name not in there and place["state"] != "REMOVED":
                 self.remove(name.removeprefix(WORKER))
+
+
+def _nodes_of_stages(pool: Pool) -> list[dict[str, str]] | None:
+    """For each bundle the node that it must lie on; None where the stages do not fit now.
+
+    Then Ray packs the bundles as it can once there is room: correct, but ranks of a stage may lie apart, and are slow.
+    """
+    seats = seat_stages(pool, _free_nodes())
+    if seats is None:
+        log.warning("stages_not_seated", pool=pool.name)
+        return None
+    each = pool.accelerators // pool.stages
+    return [{_NODE_LABEL: node} for node in seats for _ in range(each)]
+
+
+def _free_nodes() -> dict[str, Free]:
+    found = available_resources_per_node()
+    return {name: Free(gpus=has.get("GPU", 0.0), cpus=has.get("CPU", 0.0)) for name, has in found.items()}

@@ -5,21 +5,33 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 
+import orjson
 import ray
 import structlog
 
 from infra.bootstrap import open_home
+from infra.engines.spec import RayPlace
 from infra.settings.wire import from_json
+from infra.spot import notice_source
 from infra.sql import codec
 from jobs.model import Job, Task
-from jobs.pools import Pool
+from jobs.pools import Pool, placement
+from workers.about import named_thread
+from workers.actors.common import WORKER, Fatal
+from workers.actors.showing import show_actor, to_wire
+from workers.loops import Loop
+from workers.notices import Notice
 from workers.reports import Phase, Report, encode
 from workers.wiring import worker_of_pool
 
 log = structlog.get_logger()
+
+HELD_S = 600.0
+"""Clouds give half a minute to two minutes. A machine that is still there afterwards may be used again."""
 
 
 class WorkerActor:
@@ -30,9 +42,19 @@ class WorkerActor:
         self._pool = codec.decode(Pool, pool)
         owner = home.locks.owner(name)
         self._alive = home.locks.hold(owner)
-        self._core = worker_of_pool(home, self._pool, _place(name, self._pool.name, owner))
-        threading.Thread(target=self._core.live, name="life", daemon=True).start()
+        self._core = worker_of_pool(home, self._pool, _place(name, self._pool.name, owner), _stages(self._pool, name))
+        self._shown = show_actor(
+            home, {"role": "worker", "worker": name, "pool": self._pool.name}, [self._core.figures]
+        )
+        named_thread("life", self._core.live).start()
         _on_sigterm(self._leave)
+        if home.settings.spot_notice:
+            look = notice_source(home.settings.spot_notice, home.settings.home)
+            notice = Notice(look=look, leave=self._leave_machine)
+            Loop("notice", notice.step, Fatal(), every_s=home.settings.spot_poll_s).start()
+
+    def figures(self) -> bytes:
+        return to_wire(self._shown)
 
     def report(self) -> bytes:
         return encode(self._core.report())
@@ -40,13 +62,23 @@ class WorkerActor:
     def accept(self, job: bytes, task: bytes) -> bool:
         return self._core.accept(codec.decode(Job, job), codec.decode(Task, task))
 
+    def refusal_of(self, schema: str) -> bytes:
+        """[whether the engine was asked, what it says]."""
+        return orjson.dumps(self._core.refusal_of(schema))
+
     def drain(self, cause: str) -> None:
         self._core.drain(cause)
 
     def _leave(self) -> None:
-        """SIGTERM (a node that goes, a spot notice): drain within the grace, then end."""
+        """SIGTERM (a node that goes): drain within the grace, then end."""
         self._core.drain("sigterm")
         self._core.wait(2 * self._home.settings.drain_grace_s + 5)
+        os._exit(0)
+
+    def _leave_machine(self) -> None:
+        """Drain, but hold the place for as long as the machine may last: nobody should begin anew on it."""
+        self._core.drain("spot_notice", stay=True)
+        time.sleep(HELD_S)
         os._exit(0)
 
 
@@ -63,6 +95,14 @@ def _place(name: str, pool: str, owner: str) -> Report:
         pid=os.getpid(),
         accelerators=accelerators,
     )
+
+
+def _stages(pool: Pool, name: str) -> RayPlace | None:
+    """Where the engine's own workers begin, if there are pipeline stages: in the bundles beside this actor."""
+    if placement(pool).one_node:
+        return None
+    context = ray.get_runtime_context()
+    return RayPlace(address=context.gcs_address, namespace=context.namespace, group=WORKER + name)
 
 
 def _on_sigterm(leave: Callable[[], None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,23 +16,29 @@ KEYS = {"AWS_ACCESS_KEY_ID": "nightmill", "AWS_SECRET_ACCESS_KEY": "nightmill", 
 """moto takes any."""
 
 
-def objects_service(folder: Path, port: int) -> Service:
-    """Raises Failed where moto is not installed."""
+def objects_service(folder: Path, port: int, goods: Mapping[str, Path] | None = None) -> Service:
+    """goods: objects to put there as it starts, by BUCKET/KEY. Raises Failed where moto is not installed."""
     if find_spec("moto") is None or find_spec("flask") is None:
         raise Failed("The S3 server is not installed. Run: make setup-dev, or: python -m pip install 'moto[server]'")
 
-    def make_buckets() -> None:
+    def put(what: str, body: bytes = b"") -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection.request("PUT", f"/{what}", body)
+        if connection.getresponse().status not in {200, 403, 409}:  # 409: the bucket is there, 403: the object
+            raise Failed(f"The S3 server did not make {what}. See {folder / 'log'}")
+        connection.close()
+
+    def fill() -> None:
         for bucket in BUCKETS:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-            connection.request("PUT", f"/{bucket}")
-            if connection.getresponse().status not in {200, 409}:  # 409: it is there
-                raise Failed(f"The S3 server did not make bucket {bucket}. See {folder / 'log'}")
-            connection.close()
+            put(bucket)
+        for name, file in (goods or {}).items():
+            if file.exists():
+                put(name, file.read_bytes())
 
     return Service(
         name="S3 server",
         folder=folder,
         command=[sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
         ready=lambda: listens(port),
-        after=make_buckets,
+        after=fill,
     )

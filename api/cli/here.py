@@ -1,0 +1,189 @@
+"""`nightmill up` without a cluster: pools and their workers in this process, until Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import click
+
+from api.cli.context import AppContext
+from api.cli.driving import FAKE
+from api.cli.exits import Exit
+from api.cli.output import tell
+from api.serve import serve
+from infra.api_keys import new_key
+from infra.locks import LockTaken
+from infra.models.shipped import FAKE as FAKE_ENGINE
+from infra.standing import save_pools
+from jobs.errors import BadInput, Conflict, NightmillError, Refused
+from jobs.model import Model
+from jobs.pools import Pool, pool_for
+from jobs.tenancy import Role, Scope
+from workers.embedded import Embedded
+from workers.loops import Loop, steady
+from workers.main import database_figures, show
+from workers.reports import Phase, Report
+from workers.wiring import keeping_of
+
+_LOOK_S = 0.5
+_KEEP_S = 0.2
+_LEAVE_S = 30.0
+"""Beyond the grace that rows in the engine have: for commits and for engines to end."""
+
+
+class UpAlready(Conflict):
+    """Nightmill is up here already, in process {pid}."""
+
+    code = "up_already"
+
+
+class NoModels(Refused):
+    """There is no model to serve. Run: nightmill models prepare smollm2, or nightmill models add NAME FOLDER."""
+
+    code = "no_models"
+
+
+def up_here(app: AppContext, names: Sequence[str], *, as_json: bool = False) -> Exit:
+    """Serve the declared pools, or the named models, or all that are ready; until a signal."""
+    home = app.home
+    try:
+        claim = home.locks.claim("up")
+    except LockTaken as taken:
+        raise UpAlready(pid=taken.pid) from None
+    with claim, _stopping() as stopped:
+        pools, models = _pools(app, names)
+        for model in models:
+            home.example_prices(model.name)
+            if model.engine == FAKE_ENGINE:
+                click.secho(FAKE, err=True, fg="red", bold=True)
+        save_pools(home.settings.home, pools)
+        town = Embedded(home, pools)
+        with _api(app, town) as url:
+            town.start()
+            _live(app, town, stopped, url, as_json=as_json)
+    return Exit.OK
+
+
+def _live(app: AppContext, town: Embedded, stopped: threading.Event, url: str, *, as_json: bool) -> None:
+    """What it is, then a line whenever something changes; after a signal it drains. Raises what ended a loop."""
+    home = app.home
+    shown = show(home, {"role": "up"}, [town.figures, database_figures(home)])
+    first_key = _first_key(app)
+    up = f"Nightmill is up in {home.settings.home} with the pools: {_listed(town.pools)}\nREST API: {url}/v1"
+    facts = {"home": home.settings.home, "pools": [pool.name for pool in town.pools], "metrics": shown.target}
+    tell(up, as_json=as_json, event="up", url=url, first_key=first_key, **facts)
+    if not as_json:
+        if shown.target:
+            click.echo(f"Figures for Prometheus: http://{shown.target}/metrics")
+        if first_key is not None:
+            click.echo(f"The first API key, an operator's, shown this once: {first_key}")
+        click.echo("Ctrl-C drains the workers and ends it; jobs stay and go on at the next start.")
+    _show_until(town, stopped, as_json=as_json)
+    tell("Draining …", as_json=as_json, event="draining")
+    drained = town.close(home.settings.drain_grace_s + _LEAVE_S)
+    shown.close()
+    ended = "Nightmill is down." if drained else "Nightmill is down; what was not drained is done again."
+    tell(ended, as_json=as_json, event="down", drained=drained)
+    if town.alarm.error is not None:
+        raise town.alarm.error
+
+
+@contextmanager
+def _api(app: AppContext, town: Embedded) -> Iterator[str]:
+    """The REST API and the keeper of batches beside the pools; where it listens. Raises PortTaken."""
+    keeping = keeping_of(app.home)
+    batches = Loop("batches", steady(keeping.step), town.alarm, every_s=_KEEP_S)
+
+    def wake() -> None:
+        batches.wake()
+        town.wake()
+
+    served = serve(app.home, wake=wake)
+    batches.start()
+    try:
+        yield served.url
+    finally:
+        served.stop()
+        batches.stop()
+        keeping.close()
+
+
+def _first_key(app: AppContext) -> str | None:
+    """Where there is no key nobody could use the API, nor make a key by it."""
+    store = app.home.store
+    if store.keys():
+        return None
+    text, key = new_key(app.home.ids, tenant=app.settings.tenant)
+    rights = {"name": "first", "role": Role.OPERATOR, "scopes": frozenset(Scope), "created_at": store.now()}
+    store.add_key(key.evolve(**rights), app.actor)
+    return text
+
+
+def _pools(app: AppContext, names: Sequence[str]) -> tuple[list[Pool], list[Model]]:
+    """Declared ones and one for each named model; where there is neither, one for each model that is ready."""
+    registry, declared = app.home.registry, app.settings.pools
+    models = {name: registry.resolve(name) for name in (*(pool.model for pool in declared), *names)}
+    if not models:
+        models = {name: model for name in registry.names() if (model := _ready(app, name)) is not None}
+    served = {pool.model for pool in declared}
+    pools = [*declared, *(pool_for(model) for name, model in models.items() if name not in served)]
+    if not pools:
+        raise NoModels
+    taken = {pool.name for pool in pools}
+    if len(taken) < len(pools):
+        raise BadInput(source="--model", reason="two of the models would have pools of one name; declare their pools")
+    return pools, list(models.values())
+
+
+def _ready(app: AppContext, name: str) -> Model | None:
+    """None for one that is not, and for the fake one, which nobody should be given unasked."""
+    try:
+        model = app.home.registry.resolve(name)
+    except NightmillError:
+        return None
+    return None if model.engine == FAKE_ENGINE else model
+
+
+def _listed(pools: Sequence[Pool]) -> str:
+    return ", ".join(pool.name if pool.name == pool.model else f"{pool.name} ({pool.model})" for pool in pools)
+
+
+@contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """Set by the first Ctrl-C or SIGTERM; the second ends the process at once, and its engines with it."""
+    stopped = threading.Event()
+
+    def on_signal(*_: object) -> None:
+        if stopped.is_set():
+            os.write(2, b"\nStopped at once; what was committed is kept.\n")
+            os._exit(Exit.INTERRUPTED)
+        stopped.set()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _show_until(town: Embedded, stopped: threading.Event, *, as_json: bool) -> None:
+    """A line whenever a worker comes, goes or changes."""
+    shown: dict[str, tuple[Phase, str]] = {}
+    while not (stopped.wait(_LOOK_S) or town.alarm.rang):
+        reports = {report.name: report for report in town.reports()}
+        for name, report in reports.items():
+            if shown.get(name) != (report.phase, report.reason):
+                facts = {"worker": name, "pool": report.pool, "phase": report.phase, "reason": report.reason}
+                tell(_line(report), as_json=as_json, event="worker", **facts)
+        for name in shown.keys() - reports.keys():
+            tell(f"worker {name}: gone", as_json=as_json, event="worker", worker=name, phase="gone")
+        shown = {name: (report.phase, report.reason) for name, report in reports.items()}
+
+
+def _line(report: Report) -> str:
+    return f"worker {report.name}: {report.phase}" + (f" ({report.reason})" if report.reason else "")

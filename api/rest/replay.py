@@ -1,0 +1,136 @@
+"""Idempotency-Key on every POST: the same request again gets the first one's answer, another one is refused.
+
+The id of what a request makes is chosen before it makes anything, and remembered with the key: a client that repeats
+its request after a crash ends with one resource, whatever of the first attempt had become durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated
+
+import orjson
+from fastapi import Header, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from pydantic import BaseModel
+
+from api.rest.auth import Caller, Credentials, authorised
+from api.rest.errors import Answered
+from api.rest.parts import Parts, parts_of
+from jobs.errors import BadInput, Conflict, Refused
+from jobs.ports.filing import Replay
+from jobs.tenancy import Scope
+
+_LOOK_S = 0.05
+KEY = Header(
+    alias="Idempotency-Key",
+    max_length=255,
+    min_length=1,
+    description="Any text of the client's, new for each thing it wants. Both again get the same answer.",
+)
+IdempotencyKey = Annotated[str | None, KEY]
+
+
+class RequestDiffers(Conflict):
+    """This idempotency key was used for another request. Take a new key, or send the same request again."""
+
+    code = "idempotency_key_in_use"
+
+
+class StillUnderWay(Conflict):
+    """The first request with this idempotency key is not answered yet. Ask again."""
+
+    code = "request_in_progress"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """This request may act, and makes the thing of this id. key: None where the client gave none."""
+
+    parts: Parts
+    caller: Caller
+    key: str | None
+    id: str
+
+    def answer(self, made: BaseModel, status: int = 200) -> Response:
+        """The answer, remembered before it is given."""
+        body = made.model_dump_json(by_alias=True).encode()
+        if self.key is not None:
+            self.parts.store.answered(self.caller.name, self.key, status, body)
+        return Response(body, status, media_type="application/json")
+
+
+class Turns:
+    """A dependency of a POST whose key may be used for `scope`, and which makes something whose id begins so."""
+
+    def __init__(self, prefix: str, scope: Scope) -> None:
+        self._prefix = prefix
+        self._scope = scope
+
+    async def __call__(
+        self, request: Request, given: Credentials = None, idempotency_key: IdempotencyKey = None
+    ) -> AsyncIterator[Turn]:
+        caller = await run_in_threadpool(authorised, request, given, self._scope)
+        body = await request.body()
+        _check_json(body)
+        digest = _digest(request.method, request.url.path, body)
+        async with take_turn(parts_of(request), caller, idempotency_key, digest, self._prefix) as one:
+            yield one
+
+
+@asynccontextmanager
+async def take_turn(parts: Parts, caller: Caller, key: str | None, digest: str, prefix: str) -> AsyncIterator[Turn]:
+    """The request that may act gets its turn; others wait for its answer. Raises Answered, Conflict."""
+    new_id = parts.ids.new(prefix)
+    if key is None:
+        yield Turn(parts=parts, caller=caller, key=None, id=new_id)
+        return
+    replay = await _begin(parts, caller.name, key, digest, new_id)
+    try:
+        yield Turn(parts=parts, caller=caller, key=key, id=replay.resource)
+    except (
+        Refused,
+        Conflict,
+        RequestValidationError,
+    ):  # nothing was made; after any other fault something may have been
+        await run_in_threadpool(parts.store.forget, caller.name, key, replay.claim)
+        raise
+
+
+async def _begin(parts: Parts, tenant: str, key: str, digest: str, new_id: str) -> Replay:
+    limits, end = parts.limits, parts.clock.monotonic() + parts.limits.wait_s
+    while True:
+        replay = await run_in_threadpool(parts.store.begin, tenant, key, digest, new_id, stale_s=limits.stale_s)
+        if replay.digest != digest:
+            raise RequestDiffers
+        if replay.answer is not None:
+            raise Answered(*replay.answer)
+        if replay.mine:
+            return replay
+        if parts.clock.monotonic() > end:
+            raise StillUnderWay
+        await asyncio.sleep(_LOOK_S)
+
+
+def _check_json(body: bytes) -> None:
+    """What Python's parser lets pass and nothing behind it can keep: lone surrogates, NaN. Raises BadInput."""
+    try:
+        if body:
+            orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadInput(source="body", reason=f"it is not JSON as RFC 8259 has it: {error}") from error
+
+
+def _digest(method: str, path: str, body: bytes) -> str:
+    return hashlib.sha256(f"{method} {path}\n".encode() + body).hexdigest()
+
+
+def digest_of_upload(path: str, *said: str) -> str:
+    """said: what stands for a body that is not kept: its fields, and its file's own digest."""
+    return _digest("POST", path, "\n".join(said).encode())

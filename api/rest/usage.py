@@ -1,0 +1,164 @@
+"""`/v1/usage`, `/v1/limits`, `/v1/pools`: what a tenant spent, what it may, and what there is."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel
+
+from api.rest.answers import read
+from api.rest.auth import JobsReader, UsageReader
+from api.rest.parts import parts_of
+from api.rest.schemas import example
+from jobs.pricing import show
+
+router = APIRouter(prefix="/v1", tags=["account"])
+
+
+class UsageLine(BaseModel):
+    """A job's postings of one token class. input: uncached ones; cached: of the prefix cache; output."""
+
+    job: str
+    project: str
+    model: str
+    kind: str
+    token_class: str
+    tokens: int
+    amount: str
+    amount_pico: int
+    currency: str
+    example_price: bool
+    tags: dict[str, str]
+
+
+class UsageBody(BaseModel):
+    """The statement of a stretch of time. totals: by currency, exact."""
+
+    model_config = example(
+        {
+            "object": "usage",
+            "since": None,
+            "until": None,
+            "totals": {"USD": "0.000610"},
+            "data": [
+                {
+                    "job": "job-06cdkpbm5y3xb28v4r7t9w1z0q",
+                    "project": "",
+                    "model": "smollm2",
+                    "kind": "usage",
+                    "token_class": "input",
+                    "tokens": 12_210,
+                    "amount": "0.000610",
+                    "amount_pico": 610_500_000,
+                    "currency": "USD",
+                    "example_price": True,
+                    "tags": {},
+                }
+            ],
+        }
+    )
+
+    object: Literal["usage"] = "usage"
+    since: float | None = None
+    until: float | None = None
+    totals: dict[str, str]
+    data: list[UsageLine]
+
+
+class LimitsBody(BaseModel):
+    """What the tenant may. enqueued_tokens_limit: null for none; enqueued_tokens: what its open batches hold of it."""
+
+    model_config = example(
+        {
+            "object": "limits",
+            "enqueued_tokens": 35_801,
+            "enqueued_tokens_limit": 1_000_000,
+            "max_upload_bytes": 17_179_869_184,
+            "max_body_bytes": 67_108_864,
+            "max_batch_lines": 5_000_000,
+        }
+    )
+
+    object: Literal["limits"] = "limits"
+    enqueued_tokens: int
+    enqueued_tokens_limit: int | None = None
+    max_upload_bytes: int
+    max_body_bytes: int
+    max_batch_lines: int
+
+
+class PoolBody(BaseModel):
+    """A pool: workers with one purpose and one model."""
+
+    model_config = example({"name": "smollm2", "purpose": "batch", "model": "smollm2"})
+
+    name: str
+    purpose: str
+    model: str
+
+
+class PoolList(BaseModel):
+    """All of them."""
+
+    object: Literal["list"] = "list"
+    data: list[PoolBody]
+
+
+@router.get("/usage", responses=read(), summary="What was spent")
+def usage(
+    request: Request,
+    caller: UsageReader,
+    since: Annotated[
+        float | None, Query(ge=0, allow_inf_nan=False, description="Seconds since the epoch, itself included.")
+    ] = None,
+    until: Annotated[
+        float | None, Query(ge=0, allow_inf_nan=False, description="Seconds since the epoch, itself left out.")
+    ] = None,
+) -> UsageBody:
+    """By job and token class, as it was posted; what was done again is never among it."""
+    lines = parts_of(request).store.statement(caller.name, since=since, until=until)
+    totals: dict[str, int] = {}
+    for line in lines:
+        totals[line.currency] = totals.get(line.currency, 0) + line.amount_pico
+    return UsageBody(
+        since=since,
+        until=until,
+        totals={currency: show(pico, "").rstrip() for currency, pico in sorted(totals.items())},
+        data=[
+            UsageLine(
+                job=line.job,
+                project=line.project,
+                model=line.model,
+                kind=line.kind,
+                token_class=line.token_class,
+                tokens=line.tokens,
+                amount=show(line.amount_pico, "").rstrip(),
+                amount_pico=line.amount_pico,
+                currency=line.currency,
+                example_price=line.example_price,
+                tags=dict(line.tags),
+            )
+            for line in lines
+        ],
+    )
+
+
+@router.get("/limits", responses=read(), summary="What is allowed")
+def limits(request: Request, caller: JobsReader) -> LimitsBody:
+    """Of the tenant, and of every request."""
+    parts = parts_of(request)
+    return LimitsBody(
+        enqueued_tokens=parts.store.enqueued_tokens(caller.name),
+        enqueued_tokens_limit=caller.tenant.enqueued_tokens_limit,
+        max_upload_bytes=parts.limits.upload_bytes,
+        max_body_bytes=parts.limits.body_bytes,
+        max_batch_lines=parts.limits.max_lines,
+    )
+
+
+@router.get("/pools", responses=read(), summary="What there is")
+def pools(request: Request, caller: JobsReader) -> PoolList:  # noqa: ARG001 - any good key may ask
+    """The pools that serve jobs here."""
+    found = parts_of(request).pools()
+    return PoolList(data=[PoolBody(name=pool.name, purpose=pool.purpose, model=pool.model) for pool in found])

@@ -1,0 +1,131 @@
+"""Small objects in the database: `db:///…` URIs. A file costs a flush of its own; a row shares one with others.
+
+For jobs of a few kilobytes, which come by the thousand. Larger ones belong into a folder or a bucket.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import sqlalchemy as sa
+
+from infra.sql import dialect
+from infra.sql.engine import Database
+from infra.sql.shelf import all_of
+from infra.sql.tables_blobs import blobs
+from jobs.errors import Exists, NotFound, Refused
+from jobs.ports.objects import ObjectFacts
+
+SCHEME = "db"
+MAX_BYTES = 64 << 20
+_PAGE = 1000
+_blob = blobs.c
+
+
+class SqlObjects:
+    """`jobs.ports.objects.Objects` over `db:///…`. scratch: a local folder. May be used from any thread.
+
+    What is put is durable when the call returns: it shares its flush with whatever else is written meanwhile.
+    """
+
+    def __init__(self, db: Database, scratch: Path) -> None:
+        self._db = db
+        self._scratch = scratch
+
+    def put_if_absent(self, uri: str, data: bytes) -> ObjectFacts:
+        new = _row(uri, data)
+        self._db.write(lambda connection: _put(connection, new))
+        return _facts_of(new)
+
+    def put_file_if_absent(self, uri: str, local: Path) -> ObjectFacts:
+        facts = self.put_if_absent(uri, local.read_bytes())
+        local.unlink(missing_ok=True)
+        return facts
+
+    def replace(self, uri: str, data: bytes) -> ObjectFacts:
+        new = _row(uri, data)
+        self._db.write(lambda connection: dialect.upsert(connection, blobs, [new], keys=["uri"]))
+        return _facts_of(new)
+
+    def publish(self, source: str, target: str) -> None:
+        self.publish_many([(source, target)])
+
+    def publish_many(self, pairs: Sequence[tuple[str, str]]) -> None:
+        def work(connection: sa.Connection) -> None:
+            for source, target in pairs:
+                _put(connection, _row(target, _data(connection, source)))
+
+        self._db.write(work)
+
+    def read(self, uri: str) -> bytes:
+        return self._db.ask(lambda connection: _data(connection, uri))
+
+    def open(self, uri: str) -> BinaryIO:
+        return io.BytesIO(self.read(uri))
+
+    def facts(self, uri: str) -> ObjectFacts | None:
+        query = sa.select(_blob.uri, _blob.size, _blob.stamp).where(_blob.uri == uri)
+        row = self._db.ask(lambda connection: connection.execute(query).one_or_none())
+        return None if row is None else ObjectFacts(uri=row.uri, size=row.size, stamp=row.stamp)
+
+    def list(self, prefix: str, *, unfinished: bool = False) -> Iterator[ObjectFacts]:  # noqa: ARG002 - puts are whole
+        after, end = f"{prefix.rstrip('/')}/", f"{prefix.rstrip('/')}0"  # "0" follows "/"
+        while True:
+            query = sa.select(_blob.uri, _blob.size, _blob.stamp).where(_blob.uri > after, _blob.uri < end)
+            page = self._db.ask(all_of(query.order_by(_blob.uri).limit(_PAGE)))
+            yield from [ObjectFacts(uri=row.uri, size=row.size, stamp=row.stamp) for row in page]
+            if len(page) < _PAGE:
+                return
+            after = page[-1].uri
+
+    def delete(self, uri: str) -> None:
+        self.delete_many([uri])
+
+    def delete_many(self, uris: Sequence[str]) -> None:
+        names = list(uris)
+
+        def work(connection: sa.Connection) -> None:
+            connection.execute(blobs.delete().where(dialect.among(connection, _blob.uri, names)))
+
+        if names:
+            self._db.write(work)
+
+    def link(self, uri: str, seconds: int) -> str | None:  # noqa: ARG002 - a row has no address elsewhere
+        return None
+
+    def sync(self, folder: str) -> None:
+        """Nothing to do: every write was durable."""
+
+    def scratch(self, near: str) -> Path:  # noqa: ARG002 - all of them are put from the same place
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        return self._scratch / f"{secrets.token_hex(8)}.tmp"
+
+
+def _row(uri: str, data: bytes) -> dict[str, Any]:
+    if len(data) > MAX_BYTES:
+        raise Refused(reason=f"{uri} has {len(data):,} bytes; the database takes objects of up to {MAX_BYTES:,}")
+    return {"uri": uri, "data": data, "size": len(data), "stamp": f"etag:{hashlib.sha256(data).hexdigest()}"}
+
+
+def _facts_of(row: dict[str, Any]) -> ObjectFacts:
+    return ObjectFacts(uri=row["uri"], size=row["size"], stamp=row["stamp"])
+
+
+def _put(connection: sa.Connection, new: dict[str, Any]) -> None:
+    if dialect.insert_new(connection, blobs, new):
+        return
+    there = connection.execute(sa.select(_blob.stamp).where(_blob.uri == new["uri"])).scalar_one_or_none()
+    if there != new["stamp"]:
+        raise Exists(uri=new["uri"])
+
+
+def _data(connection: sa.Connection, uri: str) -> bytes:
+    data = connection.execute(sa.select(_blob.data).where(_blob.uri == uri)).scalar_one_or_none()
+    if data is None:
+        raise NotFound(kind="object", name=uri, hint="It may have been deleted or moved.")
+    return bytes(data)

@@ -1,0 +1,115 @@
+"""What a request may take, and what its answer always has."""
+
+import socket
+import time
+
+import pytest
+
+from tests.support.api import town
+
+pytestmark = pytest.mark.acceptance
+BYTES = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory):
+    """Little of everything."""
+    limits = {"max_body_mib": 1, "max_upload_mib": 2, "client_idle_s": 1, "stop_grace_s": 1}
+    with town(tmp_path_factory.mktemp("strict"), **limits) as opened:
+        yield opened
+
+
+def test_every_answer_has_a_request_id_its_own_or_the_clients(api):
+    client = api.http(api.key())
+    own = client.get("/v1/files").headers["x-request-id"]
+    named = client.get("/v1/nothing", headers={"x-request-id": "mine-1"})
+    odd = client.get("/healthz", headers={"x-request-id": "a b"}).headers["x-request-id"]
+    assert (own[:4], named.headers["x-request-id"], named.status_code, odd[:4]) == ("req_", "mine-1", 404, "req_")
+
+
+def test_what_nobody_knows_is_refused_in_openais_words(api):
+    client = api.http(api.key())
+    answers = [client.get("/v1/nothing"), client.put("/v1/files"), client.get("/v1/files", params={"limit": "many"})]
+    assert [(one.status_code, one.json()["error"]["code"], one.json()["error"]["param"]) for one in answers] == [
+        (404, "not_found", None),
+        (405, "method_not_allowed", None),
+        (400, "bad_input", "limit"),
+    ]
+
+
+def test_a_body_that_is_too_large_is_refused_whether_its_length_is_said_or_not(strict):
+    client = strict.http(strict.key())
+
+    def chunks():
+        for _ in range(20):
+            yield b"x" * (BYTES // 8)
+
+    said = client.post("/v1/batches", content=b"x" * (BYTES + 1))
+    unsaid = client.post("/v1/batches", content=chunks())
+    form = client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("big", b"x" * (2 * BYTES))})
+    assert [(one.status_code, one.json()["error"]["code"]) for one in (said, unsaid, form)] == [(413, "too_large")] * 3
+
+
+def test_headers_that_are_too_long_are_refused(strict):
+    client = strict.http(strict.key())
+    answer = client.get("/v1/files", headers={"x-long": "x" * 40_000})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (431, "too_large")
+
+
+def raw(town, request):
+    host, _, port = town.url.removeprefix("http://").partition(":")
+    sock = socket.create_connection((host, int(port)), timeout=20)
+    sock.sendall(request)
+    return sock
+
+
+def test_a_client_that_does_not_end_its_headers_is_cut_off(strict):
+    with raw(strict, b"GET /healthz HTTP/1.1\r\nHost: x\r\n") as sock:
+        assert sock.recv(100) == b""
+
+
+def test_a_client_that_does_not_send_its_body_is_told_so(strict):
+    head = f"POST /v1/batches HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {strict.key()}\r\nContent-Length: 10\r\n\r\n"
+    with raw(strict, head.encode() + b"{") as sock:
+        assert sock.recv(4096).startswith(b"HTTP/1.1 408 ")
+
+
+def test_no_answer_shows_a_place(api):
+    client = api.http(api.key("curious"))
+    file = client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("a", b"PAR1 and more")}).json()["id"]
+    body = {"endpoint": "/v1/chat/completions", "completion_window": "24h", "input_file_id": file}
+    batch = client.post("/v1/batches", json=body).json()["id"]
+    end = time.monotonic() + 20
+    while (found := client.get(f"/v1/batches/{batch}")) and found.json()["status"] == "validating":
+        assert time.monotonic() < end
+    home = str(api.home.settings.home)
+    assert (found.json()["status"], home in found.text, "objects/tenants" in found.text) == ("failed", False, False)
+
+
+def test_a_stopped_server_answers_what_had_begun(tmp_path):
+    with town(tmp_path, client_idle_s=5, stop_grace_s=10) as opened:
+        key = opened.key()
+        body = b'{"endpoint": "x"}'
+        head = f"POST /v1/batches HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Length: {len(body)}\r\n"
+        with raw(opened, f"{head}Content-Type: application/json\r\n\r\n".encode()) as sock:
+            deadline = time.monotonic() + 20
+            while not opened.served._server.server_state.tasks:
+                assert time.monotonic() < deadline
+            opened.served._server.should_exit = True
+            sock.sendall(body)
+            assert sock.recv(4096).startswith(b"HTTP/1.1 400 ")
+        assert opened.served.stop()
+
+
+def test_a_stopping_server_ends_its_event_streams(tmp_path):
+    with town(tmp_path, engine_args={"rows_per_s": 5}) as opened:
+        http = opened.http(opened.key())
+        rows = [{"name": f"thing {number}"} for number in range(500)]
+        job = http.post("/v1/jobs", json={"rows": rows, "model": "fake", "prompt": "{{ name }}"}).json()
+        with http.stream("GET", f"/v1/jobs/{job['id']}/events") as stream:
+            blocks = stream.iter_text()
+            first = next(blocks)
+            opened.served._app.state.parts.closing.set()
+            rest = "".join(blocks)
+        assert ("event: state" in first, "event: end" in first + rest) == (True, False)
+        assert opened.served.stop()

@@ -1,0 +1,32 @@
+"""workers/finaliser.py over every database: rows that never ran are counted by whoever closed the job."""
+
+import pytest
+
+from jobs import moves
+from jobs.model import JobState, Outcome, VoidReason
+from tests.factories import Planned
+from tests.support.rows import MemorySink
+from workers.finaliser import Finaliser
+
+pytestmark = pytest.mark.contract
+
+
+class Nowhere:
+    """A publisher that publishes nothing."""
+
+    def publish(self, job, parts, final):
+        list(parts)
+        return "manifest"
+
+    def seal(self, job): ...
+
+
+def test_void_rows_are_counted_once_by_the_one_who_closed_the_job(store):
+    p = Planned(store, tasks=2, total_rows=20)
+    p.done(0)
+    store.set_state(p.job.id, expect=frozenset({JobState.RUNNING}), to=JobState.CANCELLING)
+    store.make([moves.sweep(p.task(1), VoidReason.CANCELLED)])
+    first, second = (Finaliser(store=store, sink=MemorySink(), publisher=Nowhere()) for _ in range(2))
+    job = store.job(p.job.id)
+    assert [one.finish(job).state for one in (first, second)] == [JobState.CANCELLED] * 2
+    assert (dict(first.voided), dict(second.voided)) == ({Outcome.CANCELLED: 10}, {})

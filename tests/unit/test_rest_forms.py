@@ -1,0 +1,62 @@
+"""A multipart form, however the network cuts it."""
+
+import asyncio
+import hashlib
+
+import pytest
+
+from api.rest.forms import Form, read_form
+from jobs.errors import BadInput
+
+pytestmark = pytest.mark.unit
+KIND = "multipart/form-data; boundary=XX"
+CONTENT = b'{"a": 1}\r\n--X\r\n--not the end\r\n'
+
+
+def a_form(*parts, end=b"--XX--\r\n"):
+    out = b""
+    for name, filename, data in parts:
+        file = f'; filename="{filename}"' if filename is not None else ""
+        out += f'--XX\r\nContent-Disposition: form-data; name="{name}"{file}\r\n\r\n'.encode() + data + b"\r\n"
+    return out + end
+
+
+GOOD = a_form(("purpose", None, b"batch"), ("file", "in.jsonl", CONTENT))
+
+
+def read(body, tmp_path, *, cut=1 << 20, kind=KIND):
+    async def chunks():
+        for at in range(0, len(body), cut):
+            yield body[at : at + cut]
+
+    path = tmp_path / "file"
+    return asyncio.run(read_form(kind, chunks(), path)), path.read_bytes()
+
+
+@pytest.mark.parametrize("cut", [1, 2, 7, 64, 1 << 20])
+def test_fields_and_file_are_the_same_wherever_the_body_is_cut(tmp_path, cut):
+    form = Form(
+        fields={"purpose": "batch"},
+        filename="in.jsonl",
+        head=CONTENT[:16],
+        size=len(CONTENT),
+        checksum=hashlib.sha256(CONTENT).hexdigest(),
+    )
+    assert read(GOOD, tmp_path, cut=cut) == (form, CONTENT)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "reason"),
+    [
+        (GOOD, "application/json", "multipart/form-data"),
+        (GOOD, "multipart/form-data", "multipart/form-data"),
+        (GOOD[:-9], KIND, "before its last boundary"),
+        (b"no form at all", KIND, "no multipart form"),
+        (a_form(("file", "a", b"1"), ("file", "b", b"2")), KIND, "one file"),
+        (a_form(("purpose", None, b"x" * 5000)), KIND, "longer than 4096"),
+        (a_form(*((f"f{n}", None, b"") for n in range(40))), KIND, "at most 32 fields"),
+    ],
+)
+def test_what_is_no_form_is_refused(tmp_path, body, kind, reason):
+    with pytest.raises(BadInput, match=reason):
+        read(body, tmp_path, kind=kind)
