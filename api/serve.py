@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -162,6 +163,7 @@ def deploy(settings: Settings) -> None:
     from ray import serve as ray_serve  # noqa: PLC0415 - only a cluster has Ray
 
     text = to_json(settings)
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
 
     def build() -> FastAPI:
         """In each replica, which has a data directory's adapters of its own."""
@@ -187,7 +189,10 @@ def deploy(settings: Settings) -> None:
 
 
 def undeploy() -> None:
-    """Take the API off the cluster; what is under way may end."""
+    """Take the API off the cluster; what is under way may end. Ray Serve goes too, unless it serves something else."""
     from ray import serve as ray_serve  # noqa: PLC0415 - as above
 
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
     ray_serve.delete(APP)
+    if not ray_serve.status().applications:
+        ray_serve.shutdown()

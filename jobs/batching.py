@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.errors import BadInput, BatchEnded, Conflict, Exists, NotFound, Refused, WrongState
+from jobs.errors import BadInput, BatchEnded, Broken, Conflict, Exists, NotFound, Refused, WrongState
 from jobs.filing import (
     BATCH_KEY,
     Batch,
@@ -37,6 +37,7 @@ _CANCELLABLE = frozenset({JobState.RUNNING, JobState.PAUSED})
 _READ_BYTES = 1 << 20
 _PAGE = 1000
 _RESULTS = "/results"
+_OURS = "The service failed at this batch. The operator's log has it under the batch's id."
 ANSWERED = frozenset({"ok", "truncated", "refused"})
 """Outcomes whose rows are in the output file; all others are in the error file."""
 
@@ -134,6 +135,16 @@ class Keeper:
             deadline_s=None if expires_at is None else max(0.0, expires_at - self.store.now()),
             idempotency_key=_key_of(batch),
         )
+
+    def give_up(self, batch: Batch) -> bool:
+        """End a batch that we fail at again and again before it has a job; whether it is at its end.
+
+        One that has a job is paid for: it goes on as soon as the fault is mended.
+        """
+        batch = self._again(batch)
+        if batch.job is None and self.store.job_of_key(batch.tenant, _key_of(batch)) is None:
+            batch = self._fail(batch, (LineError(code=Broken.code, message=_OURS),))
+        return batch.status.terminal
 
     # ---- between --------------------------------------------------------------------------------
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from jobs.errors import Conflict, NightmillError, Refused, StorageCorrupt, StorageFull, Unavailable
 from jobs.model import Job, JobState, Outcome, TaskState, Usage, Value
 from jobs.outcomes import share_spoiled
 
 RESUMED = "resumed"
 """What the reason of a job begins with that a person told to go on."""
+
+OUR_FAULT = "a fault in Nightmill itself stopped it; the log has it under the job's id. Resume it once that is mended."
+"""Why a job pauses at what nobody foresaw. What it was, the operator reads in the log and a tenant need not know."""
 
 OPEN_TASKS = frozenset({TaskState.QUEUED, TaskState.RELEASED, TaskState.LEASED})
 
@@ -40,6 +44,14 @@ def why_pause(job: Job, counts: Mapping[TaskState, int], rule: PauseRule) -> str
         f"{spoiled} of {sum(fresh.values())} rows ({share:.0%}) are errors or truncated, "
         f"more than --pause-on {job.spec.pause_on:.0%}"
     )
+
+
+def why_held(error: Exception) -> str | None:
+    """The reason to pause a job at whose work this was raised; None to try again without: a backend is away."""
+    if isinstance(error, Unavailable) and not isinstance(error, StorageFull):
+        return None
+    told = isinstance(error, (Refused, Conflict, Unavailable, StorageCorrupt))
+    return error.sentence if told and isinstance(error, NightmillError) else OUR_FAULT
 
 
 def _sample_done(job: Job, counts: Mapping[TaskState, int]) -> bool:

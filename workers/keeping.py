@@ -7,16 +7,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from jobs.batching import Keeper
-from jobs.errors import NightmillError
+from jobs.errors import NightmillError, Unavailable
 from jobs.filing import Batch
 from jobs.ports.clock import Clock
 
 log = structlog.get_logger()
 
-_LOOK_AGAIN_S = 5.0
-"""After a fault a batch is let alone for so long."""
+_LOOK_AGAIN_S, _LONGEST_REST_S = 5.0, 300.0
+"""After a fault a batch is let alone for so long; twice as long each time, where no backend was to blame."""
+_TRIES = 5
+"""So often in a row may a batch without a job be more than we can deal with; then it is `failed`."""
 _TIDY_S = 60.0
 
 
@@ -31,8 +34,9 @@ class Keeping:
     threads: ThreadPoolExecutor
     clock: Clock
     tidy: Callable[[], object] = lambda: None
-    _busy: dict[str, Future[Batch]] = field(default_factory=dict)
+    _busy: dict[str, Future[None]] = field(default_factory=dict)
     _rests: dict[str, float] = field(default_factory=dict)
+    _faults: dict[str, int] = field(default_factory=dict)
     _tidied_s: float | None = None
 
     def step(self) -> int:
@@ -43,7 +47,7 @@ class Keeping:
         begun = 0
         for batch in self.keeper.open_batches():
             if batch.id not in self._busy and batch.id not in self._rests:
-                self._busy[batch.id] = self.threads.submit(self.keeper.attend, batch)
+                self._busy[batch.id] = self.threads.submit(self._attend, batch)
                 begun += 1
         self._tidy(now_s)
         return begun
@@ -52,17 +56,31 @@ class Keeping:
         """Wait for what is under way."""
         self.threads.shutdown(wait=True, cancel_futures=True)
 
+    def _attend(self, batch: Batch) -> None:
+        with bound_contextvars(batch=batch.id, tenant=batch.tenant):
+            if self._faults.get(batch.id, 0) >= _TRIES and self.keeper.give_up(batch):
+                log.error("batch_given_up", tries=_TRIES)
+            else:
+                self.keeper.attend(batch)
+
     def _collect(self) -> None:
         for name, future in list(self._busy.items()):
             if not future.done():
                 continue
             del self._busy[name]
-            error = future.exception()
-            if error is None:
-                continue
-            self._rests[name] = self.clock.monotonic() + _LOOK_AGAIN_S
-            reason = error.sentence if isinstance(error, NightmillError) else repr(error)
-            log.error("batch_held_up", batch=name, reason=reason, exc_info=error, silent=True)
+            if (error := future.exception()) is not None:
+                self._rest(name, error)
+            else:
+                self._faults.pop(name, None)
+
+    def _rest(self, name: str, error: BaseException) -> None:
+        """A fault of one batch, or of ours that it brings out, holds up no other."""
+        if not isinstance(error, Unavailable):
+            self._faults[name] = self._faults.get(name, 0) + 1
+        rest_s = _LOOK_AGAIN_S * 2.0 ** min(10, max(0, self._faults.get(name, 0) - 1))
+        self._rests[name] = self.clock.monotonic() + min(_LONGEST_REST_S, rest_s)
+        reason = error.sentence if isinstance(error, NightmillError) else repr(error)
+        log.error("batch_held_up", batch=name, reason=reason, exc_info=error, silent=True)
 
     def _tidy(self, now_s: float) -> None:
         if self._tidied_s is None or now_s - self._tidied_s >= _TIDY_S:

@@ -1,7 +1,7 @@
 """Steps all jobs of a pool in one tick, with the room of the pool's workers; one leadership a pool.
 
 Which job's task is released next is decided by `jobs.picking`. A fault of one job (an input that changed, a results
-folder that cannot be written) pauses that job and holds up no other.
+folder that cannot be written, a bug of ours that only it brings out) pauses that job and holds up no other.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from jobs import moves
-from jobs.ending import OPEN_TASKS, RESUMED, PauseRule, open_tasks, why_pause
-from jobs.errors import DatabaseUnavailable, Deposed, NightmillError, StorageFull, Unavailable
+from jobs.ending import OPEN_TASKS, OUR_FAULT, RESUMED, PauseRule, open_tasks, why_held, why_pause
+from jobs.errors import DatabaseUnavailable, Deposed, NightmillError, Unavailable
 from jobs.model import Job, JobState, Task, TaskState
 from jobs.picking import JOBS_OF_A_RANK, PickPolicy, PickState, Waiting, due_of, pick
 from jobs.ports.planning import SegmentPlanner
@@ -27,19 +27,23 @@ from workers.scheduler import PlanAhead, Steps
 log = structlog.get_logger()
 
 _QUEUED = frozenset({TaskState.QUEUED})
-_LOOK_AGAIN_S = 5.0
-"""After a fault a job is let alone for so long."""
+_WAITING = frozenset({JobState.RUNNING, JobState.PAUSED})
+_LOOK_AGAIN_S, _LONGEST_REST_S = 5.0, 300.0
+"""After a fault a job is let alone for so long; twice as long each time, where no backend was to blame."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Desk:
-    """What the scheduler knows of a job beside its record. retry_s: monotonic time before which it is let alone."""
+    """What the scheduler knows of a job beside its record. retry_s: monotonic time before which it is let alone.
+    faults: since a person last resumed it.
+    """
 
     plans: PlanAhead
     rule: PauseRule
     paused: bool = False
     ending: Future[Job] | None = None
     retry_s: float = 0.0
+    faults: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,7 +85,7 @@ class PoolScheduler(Steps):
         for job in jobs:
             desk = self._desks[job.id]
             if desk.paused and job.state is JobState.RUNNING:
-                desk.rule = self._resumed(job)
+                desk.rule, desk.retry_s, desk.faults = self._resumed(job), 0.0, 0
             desk.paused = job.state is JobState.PAUSED
 
     def _open_desk(self, job: Job) -> _Desk:
@@ -135,12 +139,26 @@ class PoolScheduler(Steps):
         if (now := self.store.leader(self.pool)).epoch != self.leader.epoch:
             raise Deposed(scope=self.pool, owner=now.owner)
         taken: Counter[str] = Counter()
-        made = []
+        made: list[tuple[Job, Task]] = []
         for name in picks:
-            made.append(self._release_of(by_id[name], heads[name][taken[name]]))
+            made.append((by_id[name], heads[name][taken[name]]))
             taken[name] += 1
-        self.store.make(made)
+        self._make(made)
         self._state = state
+
+    def _make(self, made: Sequence[tuple[Job, Task]]) -> None:
+        """All in one transaction; where that fails, each job's in its own, to learn whose it was."""
+        try:
+            self.store.make([self._release_of(job, task) for job, task in made])
+        except Unavailable:
+            raise
+        except Exception as error:  # noqa: BLE001  # as in `_care`
+            jobs = {job.id: job for job, _ in made}
+            for name, job in jobs.items():
+                if len(jobs) == 1:
+                    self._hold_up(job, self._desks[name], error)
+                else:
+                    self._make([one for one in made if one[0].id == name])
 
     def _release_of(self, job: Job, task: Task) -> moves.Move:
         leader = (self.leader.scope, self.leader.epoch)
@@ -164,11 +182,23 @@ class PoolScheduler(Steps):
             self._judge(job, still_open=still_open)
         except DatabaseUnavailable:
             raise
-        except NightmillError as error:
+        except Exception as error:  # noqa: BLE001  # the job's edge: what only one job brings out ends no other's work
+            self._hold_up(job, desk, error)
+
+    def _hold_up(self, job: Job, desk: _Desk, error: BaseException) -> None:
+        """Pause the job where a person has to act, and let it alone for a while. Raises what is no fault of a job."""
+        if not isinstance(error, Exception):
+            raise error
+        if (reason := why_held(error)) is not None:
+            desk.faults += 1
+        rest_s = _LOOK_AGAIN_S * 2.0 ** min(10, max(0, desk.faults - 1))
+        desk.retry_s = self.clock.monotonic() + min(_LONGEST_REST_S, rest_s)
+        if isinstance(error, NightmillError) and reason != OUR_FAULT:
             log.warning("job_held_up", reason=error.sentence)
-            desk.retry_s = self.clock.monotonic() + _LOOK_AGAIN_S
-            if isinstance(error, StorageFull) or not isinstance(error, Unavailable):
-                self.set_state(job, JobState.PAUSED, error.sentence)
+        else:
+            log.error("job_held_up", reason=repr(error), exc_info=error)
+        if reason is not None:
+            self.set_state(job, JobState.PAUSED, reason)
 
     def _plan(self, job: Job, queued: Sequence[Task]) -> None:
         desk = self._desks[job.id]
@@ -182,11 +212,11 @@ class PoolScheduler(Steps):
         if may_finish(job, open_tasks(counts)):
             self._finish(job)
             return
-        if job.state is not JobState.RUNNING:
+        if job.state not in _WAITING:
             return
-        if job.deadline_at is not None and self.store.now() > job.deadline_at:
-            self.set_state(job, JobState.EXPIRING, "its deadline passed")
-        elif reason := why_pause(job, counts, self._desks[job.id].rule):
+        if job.deadline_at is not None and self.store.now() > job.deadline_at:  # whoever asked waits for an end
+            self.set_state(job, JobState.EXPIRING, "its deadline passed", expect=_WAITING)
+        elif job.state is JobState.RUNNING and (reason := why_pause(job, counts, self._desks[job.id].rule)):
             self.set_state(job, JobState.PAUSED, reason)
 
     def _finish(self, job: Job) -> None:
@@ -197,8 +227,7 @@ class PoolScheduler(Steps):
         elif desk.ending.done():
             ended, desk.ending = desk.ending, None
             if (error := ended.exception()) is not None:
-                desk.retry_s = self.clock.monotonic() + _LOOK_AGAIN_S
-                log.error("job_not_ended", error=repr(error), exc_info=error)
+                self._hold_up(job, desk, error)
 
 
 def _unwanted(jobs: Sequence[Job], released: Sequence[Task]) -> list[Task]:

@@ -31,6 +31,7 @@ log = structlog.get_logger()
 
 _QUEUED = frozenset({TaskState.QUEUED})
 _RELEASED = frozenset({TaskState.RELEASED})
+_RUNNING = frozenset({JobState.RUNNING})
 _SWEPT = _QUEUED | _RELEASED
 _VOID = {JobState.CANCELLING: VoidReason.CANCELLED, JobState.EXPIRING: VoidReason.EXPIRED}
 
@@ -156,10 +157,10 @@ class Steps:
             self._reaped_s = now
             self.reaper.step(self.pool)
 
-    def set_state(self, job: Job, to: JobState, reason: str) -> Job:
-        """Change the state of a running job; one that does not run any more stays as it is."""
+    def set_state(self, job: Job, to: JobState, reason: str, *, expect: frozenset[JobState] = _RUNNING) -> Job:
+        """Change the state of a running job; one that is in none of the states expected any more stays as it is."""
         try:
-            return self.store.set_state(job.id, expect=frozenset({JobState.RUNNING}), to=to, reason=reason)
+            return self.store.set_state(job.id, expect=expect, to=to, reason=reason)
         except WrongState:
             return self.store.job(job.id)
 

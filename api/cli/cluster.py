@@ -80,6 +80,8 @@ def up(
         fresh = ray.up()
         began = "Nightmill is starting." if fresh else "Nightmill is up already, with the settings of its start."
         tell(began, as_json=as_json, event="up", started=fresh, ray_address=app.settings.ray_address, own=ray.own)
+        if fresh and app.settings.api_replicas:
+            _deploy_api(app, as_json=as_json)
         if config is not None and not as_json:
             click.echo(f"For the other commands: export NIGHTMILL_CONFIG={config.absolute()}")
         if detach:
@@ -107,6 +109,10 @@ def down(app: AppContext, *, timeout: float, as_json: bool) -> Exit:
         return Exit.OK
     try:
         was_up = ray.fleet() is not None
+        if was_up and app.settings.api_replicas:
+            from api.serve import undeploy
+
+            undeploy()
         drained = ray.down(timeout)
     finally:
         ray.detach()
@@ -235,6 +241,18 @@ def _ask_if_up(app: AppContext, what: str) -> Any:
             return ray.ask(what)
     except (NotUp, RayMissing):
         return {}
+
+
+def _deploy_api(app: AppContext, *, as_json: bool) -> None:
+    from api.cli.keys import first_key
+    from api.serve import deploy
+
+    deploy(app.settings)
+    url = f"http://{app.settings.api_host}:{app.settings.api_port}/v1"
+    key = first_key(app)
+    tell(f"REST API: {url}", as_json=as_json, event="api", url=url, first_key=key)
+    if key is not None and not as_json:
+        click.echo(f"The first API key, an operator's, shown this once: {key}")
 
 
 def _check_pools(app: AppContext) -> None:

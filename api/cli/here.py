@@ -13,16 +13,15 @@ import click
 from api.cli.context import AppContext
 from api.cli.driving import FAKE
 from api.cli.exits import Exit
+from api.cli.keys import first_key
 from api.cli.output import tell
 from api.serve import serve
-from infra.api_keys import new_key
 from infra.locks import LockTaken
 from infra.models.shipped import FAKE as FAKE_ENGINE
 from infra.standing import save_pools
 from jobs.errors import BadInput, Conflict, NightmillError, Refused
 from jobs.model import Model
 from jobs.pools import Pool, pool_for
-from jobs.tenancy import Role, Scope
 from workers.embedded import Embedded
 from workers.loops import Loop, steady
 from workers.main import database_figures, show
@@ -72,15 +71,15 @@ def _live(app: AppContext, town: Embedded, stopped: threading.Event, url: str, *
     """What it is, then a line whenever something changes; after a signal it drains. Raises what ended a loop."""
     home = app.home
     shown = show(home, {"role": "up"}, [town.figures, database_figures(home)])
-    first_key = _first_key(app)
+    key = first_key(app)
     up = f"Nightmill is up in {home.settings.home} with the pools: {_listed(town.pools)}\nREST API: {url}/v1"
     facts = {"home": home.settings.home, "pools": [pool.name for pool in town.pools], "metrics": shown.target}
-    tell(up, as_json=as_json, event="up", url=url, first_key=first_key, **facts)
+    tell(up, as_json=as_json, event="up", url=url, first_key=key, **facts)
     if not as_json:
         if shown.target:
             click.echo(f"Figures for Prometheus: http://{shown.target}/metrics")
-        if first_key is not None:
-            click.echo(f"The first API key, an operator's, shown this once: {first_key}")
+        if key is not None:
+            click.echo(f"The first API key, an operator's, shown this once: {key}")
         click.echo("Ctrl-C drains the workers and ends it; jobs stay and go on at the next start.")
     _show_until(town, stopped, as_json=as_json)
     tell("Draining …", as_json=as_json, event="draining")
@@ -110,17 +109,6 @@ def _api(app: AppContext, town: Embedded) -> Iterator[str]:
         served.stop()
         batches.stop()
         keeping.close()
-
-
-def _first_key(app: AppContext) -> str | None:
-    """Where there is no key nobody could use the API, nor make a key by it."""
-    store = app.home.store
-    if store.keys():
-        return None
-    text, key = new_key(app.home.ids, tenant=app.settings.tenant)
-    rights = {"name": "first", "role": Role.OPERATOR, "scopes": frozenset(Scope), "created_at": store.now()}
-    store.add_key(key.evolve(**rights), app.actor)
-    return text
 
 
 def _pools(app: AppContext, names: Sequence[str]) -> tuple[list[Pool], list[Model]]:

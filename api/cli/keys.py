@@ -68,6 +68,19 @@ def create(
     _show_once(app, text, app.home.store.add_key(key, app.actor), as_json=as_json)
 
 
+def first_key(app: AppContext) -> str | None:
+    """An operator's key where there is none at all: nobody could use the API. None where there is one."""
+    from infra.api_keys import new_key
+
+    store = app.home.store
+    if store.keys():
+        return None
+    text, key = new_key(app.home.ids, tenant=app.settings.tenant)
+    rights = {"name": "first", "role": Role.OPERATOR, "scopes": frozenset(Scope), "created_at": store.now()}
+    store.add_key(key.evolve(**rights), app.actor)
+    return text
+
+
 def _scopes(role: Role, names: Sequence[str]) -> frozenset[Scope]:
     asked = frozenset(Scope(name) for name in names)
     if role is Role.MEMBER and Scope.KEYS in asked:

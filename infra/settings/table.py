@@ -264,7 +264,7 @@ class Settings(Value):
     api_host: str = _setting("127.0.0.1", "Address that the REST API listens on; `0.0.0.0` for all of the machine's.")
     api_port: int = _setting(8000, "Its port; 0 for any that is free.", "port", low=0, high=65_535)
     api_replicas: int = _setting(
-        2, "Processes that serve it on a cluster, behind one address.", "processes", low=1, high=1000
+        2, "Processes that serve it on a cluster, behind one address; 0: none.", "processes", low=0, high=1000
     )
     max_upload_mib: int = _setting(16_384, "Size of an uploaded file, at most.", "MiB", low=1)
     max_body_mib: int = _setting(64, "Size of the body of any other request, at most.", "MiB", low=1, high=4096)

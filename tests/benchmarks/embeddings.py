@@ -18,7 +18,7 @@ from jobs.ports.engine import EngineRequest, RequestProfile
 from tests.benchmarks import figures, words
 from tests.support.prepared import prepared_model
 
-TEXTS, WORDS, CHUNK = 4000, 7, 64
+TEXTS, WORDS, CHUNK = 2000, 7, 64
 COUNTS = (1, 2)
 PROFILE = RequestProfile(key="p", kind="embedding")
 
@@ -40,6 +40,7 @@ def run(folder: Path, *, rounds: int) -> None:
         for number in range(rounds):
             for count in COUNTS if number % 2 else reversed(COUNTS):
                 found[count].append(_rate(engines[count], TEXTS))
+                print(f"round {number + 1}: {count} engines {found[count][-1]:,.0f} texts/s", flush=True)
     finally:
         for engine in engines.values():
             engine.stop()

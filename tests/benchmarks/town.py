@@ -107,7 +107,7 @@ def cluster(folder: Path, pools: str, models: Sequence[Sequence[str]] = ()) -> I
 def _up(town: Town, pools: str, models: Sequence[Sequence[str]]) -> Place:
     written = town.folder / SETTINGS_FILE
     config = town.folder / "benchmark.toml"
-    config.write_text(written.read_text().split("# Pools:")[0] + pools)
+    config.write_text(written.read_text().split("# Pools:")[0] + "api_replicas = 0\n" + pools)
     env = dict(_EXPORT.findall((town.folder / ENVIRONMENT_FILE).read_text()))
     os.environ.update(env)
     place = Place(folder=town.folder, config=config, env=env)

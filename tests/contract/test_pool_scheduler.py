@@ -6,8 +6,8 @@ import pytest
 
 from infra.clocks import ManualClock, SeededIds
 from jobs import moves
-from jobs.ending import PauseRule
-from jobs.errors import Deposed, InputChanged
+from jobs.ending import OUR_FAULT, PauseRule
+from jobs.errors import Broken, Deposed, InputChanged, StorageFull, Unavailable
 from jobs.model import JobState, Priority, TaskState
 from jobs.moves import Lease
 from jobs.picking import PickPolicy
@@ -31,7 +31,8 @@ class Hall:
     """A pool `p` and its scheduler; each job has a segment of four tasks unless the test says otherwise."""
 
     def __init__(self, store):
-        self.store, self.clock, self.tasks, self.broken, self.finished = store, ManualClock(), Counter(), set(), []
+        self.store, self.clock, self.tasks, self.finished = store, ManualClock(), Counter(), []
+        self.faults, self.end_faults = {}, {}  # by job: what planning or ending it raises
         self.broker = MemoryQueue()
         self.broker.ensure_topics(list(topics_of("nightmill", ["p"])))
         reaper = Reaper(store=store, broker=self.broker, clock=self.clock, group="g", alive=lambda _: True)
@@ -52,12 +53,14 @@ class Hall:
         )
 
     def plan(self, job, files, segment, *, ending, rows_per_s):
-        if job.id in self.broken:
-            raise InputChanged(file="in.parquet", reason="other bytes")
+        if job.id in self.faults:
+            raise self.faults[job.id]
         return PlannedSegment(tasks=tuple(a_task(job, n) for n in range(self.tasks.get(job.id, 4))), last=True)
 
     def finish(self, job):
         self.finished.append(job.id)
+        if job.id in self.end_faults:
+            raise self.end_faults[job.id]
         return self.store.set_state(job.id, expect=frozenset({job.state}), to=JobState.COMPLETED)
 
     def job(self, name, **changes):
@@ -170,14 +173,67 @@ def test_a_job_past_its_deadline_expires(hall):
     assert hall.finished == ["job-a"]
 
 
-def test_a_job_whose_input_changed_is_paused_with_the_reason_and_the_others_go_on(hall):
-    hall.broken.add("job-a")
+CHANGED, FULL = InputChanged(file="in.parquet", reason="other bytes"), StorageFull(where="/disk")
+FAULTS = {
+    "an input that changed": (CHANGED, JobState.PAUSED, CHANGED.sentence),
+    "a full disk": (FULL, JobState.PAUSED, FULL.sentence),
+    "a store that is away": (Unavailable(reason="gone"), JobState.RUNNING, ""),
+    "a bug that a client library raises": (ZeroDivisionError("secret /path"), JobState.PAUSED, OUR_FAULT),
+    "a bug that was found out": (Broken(reason="a secret statement"), JobState.PAUSED, OUR_FAULT),
+}
+each_fault = pytest.mark.parametrize(("fault", "state", "reason"), FAULTS.values(), ids=FAULTS)
+
+
+@each_fault
+def test_a_job_that_cannot_be_planned_is_paused_with_the_reason_and_the_others_go_on(hall, fault, state, reason):
+    hall.faults["job-a"] = fault
     hall.job("job-a", created_at=900.0)
     hall.job("job-b")
     hall.step(3)
     job = hall.store.job("job-a")
-    assert (job.state, job.reason) == (JobState.PAUSED, InputChanged(file="in.parquet", reason="other bytes").sentence)
-    assert {name for name, _ in hall.released()} == {"job-b"}
+    assert (job.state, job.reason, {name for name, _ in hall.released()}) == (state, reason, {"job-b"})
+
+
+@each_fault
+def test_a_job_that_cannot_be_ended_is_paused_with_the_reason_and_the_others_go_on(hall, fault, state, reason):
+    hall.end_faults["job-a"] = fault
+    hall.job("job-a", planned=True)
+    hall.job("job-b")
+    hall.step(3)
+    job = hall.store.job("job-a")
+    assert (job.state, job.reason, {name for name, _ in hall.released()}) == (state, reason, {"job-b"})
+
+
+def test_a_job_whose_tasks_cannot_be_released_is_paused_and_the_others_go_on(hall, monkeypatch):
+    def reserve_pico(job, _):
+        return 1 << 70 if job.id == "job-a" else 1  # more than a database's integers hold
+
+    monkeypatch.setattr("workers.pool_scheduler.reserve_pico", reserve_pico)
+    hall.tasks |= {"job-a": 1, "job-b": 1}
+    hall.job("job-a", created_at=900.0)
+    hall.job("job-b")
+    hall.step(4)
+    assert (hall.store.job("job-a").reason, hall.released()) == (OUR_FAULT, [("job-b", Priority.NORMAL)])
+
+
+def test_a_job_that_cannot_be_ended_is_tried_again_ever_more_seldom_until_it_can(hall):
+    hall.end_faults["job-a"] = ZeroDivisionError()
+    hall.job("job-a", planned=True)
+    tried = []
+    for second in range(100):
+        hall.step(10)
+        if len(hall.finished) > len(tried):
+            tried.append(second)
+    hall.end_faults.clear()
+    hall.clock.advance(100.0)
+    hall.step(3)
+    assert (tried, hall.store.job("job-a").state) == ([0, 5, 15, 35, 75], JobState.COMPLETED)
+
+
+def test_a_paused_job_past_its_deadline_expires_too(hall):
+    hall.job("job-a", state=JobState.PAUSED, deadline_at=hall.store.now() - 1.0)
+    hall.step(4)
+    assert hall.finished == ["job-a"]
 
 
 def test_a_sample_is_run_first_and_then_waits_for_a_person(hall):

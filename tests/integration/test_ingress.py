@@ -100,3 +100,13 @@ def test_the_same_key_again_is_the_same_job_even_when_its_input_is_gone_and_anot
     assert run(town, "never") == 0
     assert len(home.store.jobs()) == 1
     assert sorted(letters(home)) == ["bad_input", "idempotency_key_reused", "storage_refused"]
+
+
+def test_what_is_not_granted_is_refused_and_what_is_a_job_already_stays_one(town, home):
+    send(home)
+    assert run(town, "never") == 0
+    home.store.remove_grant("acme", f"{town.parent.as_uri()}/in/", "test")
+    send(home)
+    send(home, key=b"ungranted")
+    assert run(town, "never") == 0
+    assert (len(home.store.jobs()), letters(home)) == (1, ["no_grant"])

@@ -244,7 +244,8 @@ def test_the_same_over_kafka_postgresql_and_s3_with_a_worker_and_a_dispatcher_ki
 ):
     with postgres.database() as database:
         services = (
-            f'topic_prefix = "services"\ndatabase_url = "{database.url}"\nkafka_bootstrap = "{kafka.address}"\n'
+            'topic_prefix = "services"\napi_replicas = 0\n'
+            f'database_url = "{database.url}"\nkafka_bootstrap = "{kafka.address}"\n'
             f'kafka_partitions = 1\ns3_endpoint = "{s3.endpoint}"\nobjects = "s3://{BUCKET}/own"\n'
             f'ray_address = "{ray.get_runtime_context().gcs_address}"\n'
         )

@@ -45,7 +45,6 @@ def town(tmp_path_factory):
     deploy(opened.settings)
     yield opened
     undeploy()
-    serving().shutdown()
     opened.cluster.down(10)
     opened.home.close()
     ray.shutdown()

@@ -185,6 +185,27 @@ def test_what_is_wrong_ends_the_batch_and_returns_its_quota(tmp_path, changes, e
     )
 
 
+def test_a_batch_that_we_fail_at_again_and_again_is_failed_in_words_that_tell_nothing(tmp_path):
+    store = Records(a_batch(enqueued_tokens=9))
+    given_up = a_keeper(tmp_path, store).give_up(store.all["batch_a"])
+    batch = store.all["batch_a"]
+    said = "The service failed at this batch. The operator's log has it under the batch's id."
+    assert (given_up, batch.status, batch.enqueued_tokens, batch.errors) == (
+        True,
+        BatchStatus.FAILED,
+        0,
+        (LineError(code="broken", message=said),),
+    )
+
+
+def test_a_batch_whose_job_was_written_is_never_given_up(tmp_path):
+    store = Records(a_batch())
+    keeper = a_keeper(tmp_path, store)
+    keeper.attend(store.all["batch_a"])
+    store.all["batch_a"] = a_batch(version=1)  # as if it had died before it could note the job
+    assert (keeper.give_up(store.all["batch_a"]), store.all["batch_a"].status) == (False, BatchStatus.VALIDATING)
+
+
 def test_a_batch_that_was_cancelled_while_it_was_checked_still_accounts_for_its_lines(tmp_path):
     store = Records(a_batch())
     cancel_batch(store, store.all["batch_a"])

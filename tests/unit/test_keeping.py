@@ -1,0 +1,63 @@
+"""workers/keeping.py: one batch that we fail at holds up no other, and is not tried for ever in silence."""
+
+import pytest
+
+from infra.clocks import ManualClock
+from jobs.errors import Broken, DatabaseUnavailable, StorageFull
+from tests.support.bench import Inline
+from tests.support.filing import a_batch
+from workers.keeping import Keeping
+
+pytestmark = pytest.mark.unit
+
+
+class Desk:
+    """A keeper of two batches; `faults` are what the next looks at `batch_bad` raise. has_job: it is paid for."""
+
+    def __init__(self, *faults, has_job=False):
+        self.faults, self.has_job, self.seen, self.given_up = [*faults], has_job, [], False
+        self.clock = ManualClock()
+        self.keeping = Keeping(keeper=self, threads=Inline(), clock=self.clock)
+
+    def open_batches(self):
+        return [a_batch(name) for name in ("batch_bad", "batch_good") if not (name == "batch_bad" and self.given_up)]
+
+    def attend(self, batch):
+        self.seen.append((batch.id, round(self.clock.monotonic())))
+        if batch.id == "batch_bad" and self.faults:
+            raise self.faults.pop(0)
+
+    def give_up(self, batch):
+        self.given_up = batch.id == "batch_bad" and not self.has_job
+        return self.given_up
+
+    def run(self, seconds):
+        for _ in range(seconds):
+            self.keeping.step()
+            self.clock.advance(1.0)
+        return [at for name, at in self.seen if name == "batch_bad"]
+
+
+@pytest.mark.parametrize("fault", [ZeroDivisionError(), Broken(reason="x")], ids=repr)
+def test_a_batch_that_we_fail_at_rests_ever_longer_and_is_given_up_and_the_others_go_on(fault):
+    desk = Desk(*[fault] * 99)
+    assert (desk.run(200), desk.given_up, len(desk.seen)) == ([0, 6, 17, 38, 79], True, 200 + 5)
+
+
+def test_a_batch_that_has_a_job_is_not_given_up_but_tried_every_five_minutes():
+    desk = Desk(*[ZeroDivisionError()] * 99, has_job=True)
+    assert (desk.run(1100)[4:], desk.given_up) == ([79, 160, 321, 622, 923], False)
+
+
+@pytest.mark.parametrize("fault", [DatabaseUnavailable(where="it", reason="gone"), StorageFull(where="it")])
+def test_a_backend_that_is_away_is_waited_for_however_long(fault):
+    desk = Desk(*[fault] * 20)
+    assert (desk.run(122)[:4], len(desk.faults), desk.given_up) == ([0, 6, 12, 18], 0, False)
+
+
+def test_a_batch_that_came_on_again_has_all_its_tries():
+    desk = Desk(*[ZeroDivisionError()] * 4)
+    desk.run(100)
+    desk.faults = [ZeroDivisionError()] * 4
+    desk.run(100)
+    assert (desk.faults, desk.given_up) == ([], False)
