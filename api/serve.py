@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 _LINK_S = 3600
+_STALE_MORE_S = 5.0
+"""A request that is under way may not be taken for one that died: its key is free so long after its time is up."""
 _ONGOING = 200
 """Requests that a replica has at a time; streams are among them."""
 
@@ -67,6 +69,7 @@ def parts_of_home(home: Home, *, wake: Callable[[], object] = lambda: None) -> P
             body_bytes=settings.max_body_mib * MIB,
             upload_bytes=settings.max_upload_mib * MIB,
             request_s=settings.request_timeout_s,
+            stale_s=settings.request_timeout_s + _STALE_MORE_S,
             idle_s=settings.client_idle_s,
             file_expires_s=settings.file_expires_s or None,
             max_lines=settings.max_batch_lines,

@@ -251,16 +251,24 @@ class Home:
         """Looks at a request's input before anything starts."""
         from infra.data.intake import DataIntake
         from infra.data.line_rules import ModelFacts
+        from infra.data.look import LookPolicy
         from infra.models.registry import embedding_size, embedding_sizes
         from infra.models.tokenizer import shows_tools
 
-        scratch = self.settings.scratch
-        scratch.mkdir(parents=True, exist_ok=True)
+        settings = self.settings
+        settings.scratch.mkdir(parents=True, exist_ok=True)
         return DataIntake(
             self.objects,
             self.data.reader,
             home=self.own_objects,
-            scratch=scratch,
+            scratch=settings.scratch,
+            look=LookPolicy.of(
+                memory_mib=settings.look_memory_mib,
+                timeout_s=settings.look_timeout_s,
+                rows=settings.max_input_rows,
+                columns=settings.max_input_columns,
+                gib=settings.max_input_gib,
+            ),
             facts=ModelFacts(embedding_size=embedding_size, sizes=embedding_sizes, shows_tools=shows_tools),
         )
 

@@ -22,6 +22,7 @@ from jobs.filing import (
     end_of,
     result_file_id,
     status_of,
+    status_with,
 )
 from jobs.model import Job, JobState, Priority, Value
 from jobs.naming import pool_behind
@@ -68,10 +69,11 @@ class Keeper:
     policy: KeepPolicy = KeepPolicy()
 
     def open_batches(self) -> Iterator[Batch]:
-        """Of all tenants, the oldest first."""
+        """Those of all tenants with which there is something to do now, the oldest first."""
         page = self.store.open_batches(limit=_PAGE)
         while page:
-            yield from page
+            states = self.store.job_states([batch.job for batch in page if batch.job is not None])
+            yield from [batch for batch in page if _to_do(batch, states.get(batch.job or ""))]
             page = self.store.open_batches(after=page[-1].id, limit=_PAGE)
 
     def attend(self, batch: Batch) -> Batch:
@@ -122,6 +124,7 @@ class Keeper:
         expires_at = batch.expires_at
         return SubmitRequest(
             input=file.uri,
+            foreign=True,
             model=pool.model,
             asked_model="" if asked == pool.model else asked,
             endpoint=batch.endpoint,
@@ -219,6 +222,13 @@ class Keeper:
                 size += len(chunk)
                 digest.update(chunk)
         return size, digest.hexdigest()
+
+
+def _to_do(batch: Batch, state: JobState | None) -> bool:
+    """Whether `attend` would change anything. state: of its job, if it has one."""
+    if batch.job is None or state is None or state.terminal:
+        return True
+    return status_with(state) is not batch.status or (batch.cancel_asked and state in _CANCELLABLE)
 
 
 def _save(lines: Iterator[bytes], path: Path) -> tuple[int, str]:

@@ -11,7 +11,7 @@ from jobs.errors import BadInput
 from jobs.model import Job, JobState, Value
 
 ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
-_WINDOW = re.compile(r"(\d{1,6})(m|h|d)")
+WINDOW = r"^(\d{1,6})(m|h|d)$"
 _BYTES_A_TOKEN = 4
 BATCH_KEY = "batch:"
 """With a batch's id behind it: the idempotency key of its job."""
@@ -111,7 +111,7 @@ class Batch(Value):
 
 def window_s(text: str) -> float:
     """Seconds of a completion window: `24h`, or any number of m, h or d. Raises BadInput."""
-    found = _WINDOW.fullmatch(text)
+    found = re.fullmatch(WINDOW, text, re.ASCII)
     if not found or not int(found[1]):
         raise BadInput(source="completion_window", reason=f"{text!r} is no window: write 24h, 30m or 2d")
     return float(int(found[1]) * _SECONDS[found[2]])
@@ -151,9 +151,14 @@ def status_of(batch: Batch, job: Job | None) -> BatchStatus:
         return batch.status
     if job is None:
         return BatchStatus.CANCELLING if batch.cancel_asked else BatchStatus.VALIDATING
-    if job.state.terminal:
-        return BatchStatus.CANCELLING if job.state is JobState.CANCELLED else BatchStatus.FINALIZING
-    return _OF_JOB[job.state]
+    return status_with(job.state)
+
+
+def status_with(state: JobState) -> BatchStatus:
+    """Where a batch stands whose job is in this state, until its files are written."""
+    if state.terminal:
+        return BatchStatus.CANCELLING if state is JobState.CANCELLED else BatchStatus.FINALIZING
+    return _OF_JOB[state]
 
 
 def end_of(job: Job) -> BatchStatus:

@@ -22,9 +22,9 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _NOT_ASKED_FOR = frozenset(
-    {"tenant", "creator", "idempotency_key", "engine_args", "asked_model", "endpoint", "webhook"}
+    {"tenant", "creator", "idempotency_key", "engine_args", "asked_model", "endpoint", "webhook", "foreign"}
 )
-"""Who asks, how an engine is run, and who is told: the rows are the same for it."""
+"""Who asks, how an engine is run, who is told, how the input is looked at: the rows are the same for it."""
 _DIGEST_CHARS = 16
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -27,8 +27,9 @@ class Alone:
     def room(self, priority: Priority) -> bool:
         return self.worker.room(priority)
 
-    def whom(self, priority: Priority) -> str | None:  # noqa: ARG002 - it was asked for its room at the poll
-        return self.owner
+    def whom(self, wanted: Sequence[tuple[Priority, int]]) -> list[str | None]:
+        """It was asked for its room at the poll."""
+        return [self.owner for _ in wanted]
 
     def accept(self, job: Job, task: Task) -> None:
         self.worker.accept(job, task)
@@ -53,14 +54,13 @@ class Crowd:
             self._rooms = {owner: dict(room) for owner, room in rooms.items()}
 
     def room(self, priority: Priority) -> bool:
-        return self.whom(priority) is not None
+        return self.whom([(priority, 0)]) != [None]
 
-    def whom(self, priority: Priority) -> str | None:
-        """The one with the most room."""
+    def whom(self, wanted: Sequence[tuple[Priority, int]]) -> list[str | None]:
+        """The one with the most room, after what those before it in the list take."""
         with self._lock:
-            wanting = {owner: room.get(priority, 0) for owner, room in self._rooms.items()}
-        best = max(wanting, key=lambda owner: wanting[owner], default=None)
-        return best if best is not None and wanting[best] > 0 else None
+            rooms = {owner: dict(room) for owner, room in self._rooms.items()}
+        return [_most_room(rooms, priority, tokens) for priority, tokens in wanted]
 
     def accept(self, job: Job, task: Task) -> None:
         with self._lock:
@@ -71,3 +71,12 @@ class Crowd:
             with self._lock:
                 self._rooms.pop(str(task.owner), None)
             self.give_back(task)
+
+
+def _most_room(rooms: Mapping[str, dict[Priority, int]], priority: Priority, tokens: int) -> str | None:
+    """Whoever has it; the tokens are taken off it."""
+    best = max(rooms, key=lambda owner: rooms[owner].get(priority, 0), default=None)
+    if best is None or rooms[best].get(priority, 0) <= 0:
+        return None
+    rooms[best][priority] -= tokens
+    return best

@@ -9,7 +9,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import structlog
@@ -29,7 +28,16 @@ from workers.pool_scheduler import PoolScheduler
 from workers.pool_worker import PoolWorker
 from workers.reaper import end_lease
 from workers.reports import Phase, Report
-from workers.wiring import dead_topic, delivering_of, dispatcher_of_pool, fleet_of, scheduler_of_pool, worker_of_pool
+from workers.wiring import (
+    Planners,
+    dead_topic,
+    delivering_of,
+    dispatcher_of_pool,
+    fleet_of,
+    scheduler_of_pool,
+    sweep_files,
+    worker_of_pool,
+)
 
 log = structlog.get_logger()
 
@@ -38,7 +46,6 @@ LOOK_S = 0.1
 FLEET_S = 0.5
 TIDY_S = 30.0
 DELIVER_S = 0.5
-_PLANNERS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +72,7 @@ class LocalGround:
         there = self._there()
         return {name: there[name].core.report() for name in names if name in there}
 
-    def start(self, pool: Pool, name: str) -> None:
+    def start(self, pool: Pool, name: str, avoid: frozenset[str] = frozenset()) -> None:  # noqa: ARG002 - one node
         owner = self.home.locks.owner(name)
         place = Report(
             name=name, pool=pool.name, phase=Phase.STARTING, owner=owner, host=os.uname().nodename, pid=os.getpid()
@@ -126,12 +133,14 @@ class Embedded:
         self._dispatchers: dict[str, Dispatcher] = {}
         self._ingress: Ingress | None = None
         self._delivering = delivering_of(home)
-        self._threads = ThreadPoolExecutor(_PLANNERS, thread_name_prefix="plan")
+        self._planners = Planners()
         self._guard = threading.Lock()
         self._tick = self._loop("tick", self._step_schedulers, TICK_S)
         self._fleet_loop = self._loop("fleet", self._step_fleet, FLEET_S)
         self._loops = [self._tick, self._fleet_loop, self._loop("seal", lambda: tidy(home), TIDY_S)]
         self._loops.append(self._loop("webhooks", self._delivering.step, DELIVER_S))
+        if (every_s := home.settings.sweep_every_s) > 0:
+            self._loops.append(self._loop("sweep", lambda: sweep_files(home), every_s))
 
     def start(self) -> None:
         """Take the lead of every pool and begin. Raises Unavailable where a backend does not answer."""
@@ -141,7 +150,7 @@ class Embedded:
         for pool in self.pools:
             home.broker.ensure_topics([*topics_of(home.settings.topic_prefix, [pool.name]), dead_topic(home.settings)])
             leader = home.store.lead(pool.name, owner)
-            self._schedulers[pool.name] = scheduler_of_pool(home, pool, leader, self._threads)
+            self._schedulers[pool.name] = scheduler_of_pool(home, pool, leader, self._planners)
             self._loops += self._dispatch(pool)
         if (ingress := ingress_of(home, self.pools)) is not None:
             self._ingress = ingress
@@ -183,7 +192,7 @@ class Embedded:
         for pool in self.pools:
             for name in self._ground.workers(pool.name):
                 self._ground.remove(name)
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._planners.close()
         self._delivering.close()
         return drained
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from jobs.feed import FeedPolicy, FeedState, next_chunk
 from jobs.model import Priority, Task
-from jobs.ports.engine import Engine
+from jobs.ports.engine import Engine, EngineInfo
 from jobs.room import Pace, RoomPolicy, wanted_tokens
+from workers.given import WorkerPolicy
 from workers.meter import Meter
 from workers.work import Work
 
@@ -64,3 +65,10 @@ class Feeder:
         waiting = sum(task.tokens for task in opening if task.priority is priority)
         waiting += sum(int(work.unfed * work.row_tokens) for work in works if work.task.priority is priority)
         return wanted_tokens(Pace(tokens_per_s=self._tokens_per_s, row_tokens=self._row_tokens), self.room) - waiting
+
+
+def feeder_of(engine: Engine, info: EngineInfo, policy: WorkerPolicy, on_entry: Callable[[Work], None]) -> Feeder:
+    """With the policies that suit the engine."""
+    feed = FeedPolicy.for_engine(info.max_num_seqs, policy.lower_share)
+    room = RoomPolicy(cap=feed.cap, kv_tokens=info.kv_cache_tokens, soon_s=policy.soon_s)
+    return Feeder(engine=engine, policy=feed, room=room, on_entry=on_entry)

@@ -44,8 +44,8 @@ class Finaliser:
             return self._finish(job)
 
     def _finish(self, job: Job) -> Job:
-        while self.store.fold().transactions:
-            pass
+        while self.store.unfolded(job.id):
+            self.store.fold()
         job = self.store.job(job.id)
         void_parts, void = self._void_rows(job)
         usage = job.usage.plus(void)

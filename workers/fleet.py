@@ -36,8 +36,8 @@ class Ground(Protocol):
         """Of those that answer within a moment."""
         ...
 
-    def start(self, pool: Pool, name: str) -> None:
-        """Ask for a place and a worker in it; returns at once."""
+    def start(self, pool: Pool, name: str, avoid: frozenset[str] = frozenset()) -> None:
+        """Ask for a place and a worker in it; returns at once. avoid: nodes on which it must not be."""
         ...
 
     def drain(self, name: str) -> None: ...
@@ -63,7 +63,8 @@ class FleetPolicy(Value):
 class Standing:
     """What is known of one pool. heard_s: when each worker last answered, monotonic. to_roll: workers to be replaced.
 
-    removed: workers that were ended and are still to be seen for a moment. ends: workers that ended, by cause.
+    removed: workers that were ended and are still to be seen for a moment. avoided: nodes that each was to avoid.
+    ends: workers that ended, by cause.
     """
 
     reports: dict[str, Report] = field(default_factory=dict)
@@ -73,6 +74,7 @@ class Standing:
     not_before_s: float = 0.0
     to_roll: list[str] = field(default_factory=list)
     removed: set[str] = field(default_factory=set)
+    avoided: dict[str, frozenset[str]] = field(default_factory=dict)
     ends: Counter[str] = field(default_factory=Counter)
     wanted: int = 0
 
@@ -127,6 +129,9 @@ class Fleet:
         for name in [name for name in there if self._is_over(standing, name)]:
             self._let_go(standing, name)
             there.remove(name)
+        for name in [name for name in there if self._waits_for_nothing(standing, name)]:
+            self._end(standing, name, "stopped")
+            there.remove(name)
         staying = [name for name in there if not standing.reports[name].leaving]
         standing.wanted = self._wanted(pool, standing, len(staying))
         self._roll(standing, staying)
@@ -153,7 +158,19 @@ class Fleet:
     def _is_over(self, standing: Standing, name: str) -> bool:
         heard = standing.heard_s.get(name)
         silent = heard is not None and self.clock.monotonic() - heard > self.policy.silent_s
-        return silent or standing.reports[name].over
+        report = standing.reports[name]
+        holds_for_nobody = self.closing and report.going and not report.open_tasks
+        return silent or report.over or holds_for_nobody
+
+    def _waits_for_nothing(self, standing: Standing, name: str) -> bool:
+        """It is to avoid a node that is there to stay after all; another one need not."""
+        pending = standing.reports[name].phase is Phase.PENDING
+        return pending and bool(standing.avoided.get(name, frozenset()) - self._going())
+
+    def _going(self) -> frozenset[str]:
+        """Nodes that are to be taken away, as their workers say."""
+        reports = [report for standing in self.standings.values() for report in standing.reports.values()]
+        return frozenset(report.node for report in reports if report.going and report.node)
 
     def _let_go(self, standing: Standing, name: str) -> None:
         """Of a worker that is drained, failed, or does not answer any more."""
@@ -174,6 +191,7 @@ class Fleet:
         standing.removed.add(name)
         standing.reports.pop(name, None)
         standing.heard_s.pop(name, None)
+        standing.avoided.pop(name, None)
         if name in standing.to_roll:
             standing.to_roll.remove(name)
 
@@ -208,7 +226,8 @@ class Fleet:
             for _ in range(standing.wanted - len(staying)):
                 name = f"{pool.name}-{self.ids.token()[:6]}"
                 log.info("worker_starts", worker=name, pool=pool.name, wanted=standing.wanted)
-                self.ground.start(pool, name)
+                standing.avoided[name] = self._going()
+                self.ground.start(pool, name, standing.avoided[name])
         surplus = sorted(staying, key=lambda name: (standing.reports[name].open_tasks, name))
         for name in surplus[: max(0, len(staying) - standing.wanted)]:
             self._drain(standing, name)

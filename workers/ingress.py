@@ -211,7 +211,7 @@ class Ingress:
         request = request_of(asked, tenant=tenant, creator=f"ingress:{record.place.topic}", key=key)
         check_storage(request.input, self.policy.inputs, setting="ingress_inputs")
         check_storage(request.output, self.policy.outputs, setting="ingress_outputs")
-        return request
+        return request.evolve(foreign=True)
 
     def _refuse(self, record: Record, facts: Mapping[str, Any], code: str, reason: str) -> None:
         bury(self.broker, self.policy.dead_topic, record, code=code, reason=reason)

@@ -11,7 +11,7 @@ from structlog.contextvars import bound_contextvars
 
 from jobs.batching import Keeper
 from jobs.errors import NightmillError, Unavailable
-from jobs.filing import Batch
+from jobs.filing import Batch, tokens_of
 from jobs.ports.clock import Clock
 
 log = structlog.get_logger()
@@ -21,17 +21,20 @@ _LOOK_AGAIN_S, _LONGEST_REST_S = 5.0, 300.0
 _TRIES = 5
 """So often in a row may a batch without a job be more than we can deal with; then it is `failed`."""
 _TIDY_S = 60.0
+_FEW_TOKENS = tokens_of(64 << 10)
 
 
 @dataclass(slots=True, kw_only=True)
 class Keeping:
-    """`step` again and again. threads: checking five million lines must not hold up the batch of one line beside it.
+    """`step` again and again. threads: checking five million lines must not hold up the batch of one line beside
+    it. quick: of small batches, many at a time: they wait for the database, and what they write shares a flush.
 
     tidy: what is done about once a minute beside the batches (old idempotency keys, bytes of deleted files).
     """
 
     keeper: Keeper
     threads: ThreadPoolExecutor
+    quick: ThreadPoolExecutor
     clock: Clock
     tidy: Callable[[], object] = lambda: None
     _busy: dict[str, Future[None]] = field(default_factory=dict)
@@ -47,14 +50,18 @@ class Keeping:
         begun = 0
         for batch in self.keeper.open_batches():
             if batch.id not in self._busy and batch.id not in self._rests:
-                self._busy[batch.id] = self.threads.submit(self._attend, batch)
+                self._busy[batch.id] = self._threads(batch).submit(self._attend, batch)
                 begun += 1
         self._tidy(now_s)
         return begun
 
     def close(self) -> None:
         """Wait for what is under way."""
-        self.threads.shutdown(wait=True, cancel_futures=True)
+        for threads in (self.threads, self.quick):
+            threads.shutdown(wait=True, cancel_futures=True)
+
+    def _threads(self, batch: Batch) -> ThreadPoolExecutor:
+        return self.quick if batch.enqueued_tokens <= _FEW_TOKENS else self.threads
 
     def _attend(self, batch: Batch) -> None:
         with bound_contextvars(batch=batch.id, tenant=batch.tenant):

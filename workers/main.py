@@ -30,12 +30,13 @@ from workers.crews import Alone
 from workers.dispatcher import Dispatcher, DispatchPolicy, topics_of
 from workers.figures import DatabaseFigures
 from workers.finaliser import Finaliser
+from workers.given import WorkerPolicy
 from workers.ingress import Ingress, IngressPolicy, ingress_group, ingress_topics
 from workers.mill import Mill, MillPolicy
 from workers.reaper import Reaper, end_dead_owners
 from workers.scheduler import PlanAhead, SchedulePolicy, Scheduler
 from workers.settler import Settler
-from workers.worker import Worker, WorkerPolicy
+from workers.worker import Worker
 
 METRICS_FOLDER = "metrics"
 """Below the data directory: of the files by which Prometheus finds the processes."""

@@ -28,6 +28,7 @@ log = structlog.get_logger()
 
 _QUEUED = frozenset({TaskState.QUEUED})
 _WAITING = frozenset({JobState.RUNNING, JobState.PAUSED})
+_FEW_ROWS = 256
 _LOOK_AGAIN_S, _LONGEST_REST_S = 5.0, 300.0
 """After a fault a job is let alone for so long; twice as long each time, where no backend was to blame."""
 
@@ -50,13 +51,15 @@ class _Desk:
 class PoolScheduler(Steps):
     """`step` again and again; `workers` is how many the pool has now.
 
-    planner: plans segments in `threads`, which end jobs too: neither may hold up a tick.
+    planner: plans segments in `threads`, which end jobs too: neither may hold up a tick. quick: the same for jobs of
+    few rows, many at a time: they wait for the database, and what they write shares a flush.
     """
 
     planner: SegmentPlanner
     picking: PickPolicy
     pause: PauseRule
     threads: ThreadPoolExecutor
+    quick: ThreadPoolExecutor
     _state: PickState = field(default_factory=PickState)
     _desks: dict[str, _Desk] = field(default_factory=dict)
 
@@ -89,8 +92,11 @@ class PoolScheduler(Steps):
             desk.paused = job.state is JobState.PAUSED
 
     def _open_desk(self, job: Job) -> _Desk:
-        plans = PlanAhead(store=self.store, planner=self.planner, threads=self.threads)
+        plans = PlanAhead(store=self.store, planner=self.planner, threads=self._threads(job))
         return _Desk(plans=plans, rule=self._resumed(job) if job.reason.startswith(RESUMED) else self.pause)
+
+    def _threads(self, job: Job) -> ThreadPoolExecutor:
+        return self.quick if 0 < job.total_rows <= _FEW_ROWS else self.threads
 
     def _resumed(self, job: Job) -> PauseRule:
         """Who resumes knows what came so far; a sample that was done is behind us, one that was cut short is not."""
@@ -223,7 +229,7 @@ class PoolScheduler(Steps):
         """In a thread: publishing thousands of parts takes its time. It is told what became of it in a later tick."""
         desk = self._desks[job.id]
         if desk.ending is None:
-            desk.ending = self.threads.submit(self.finaliser.finish, job)
+            desk.ending = self._threads(job).submit(self.finaliser.finish, job)
         elif desk.ending.done():
             ended, desk.ending = desk.ending, None
             if (error := ended.exception()) is not None:

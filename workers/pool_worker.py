@@ -91,7 +91,7 @@ class PoolWorker:
     def drain(self, cause: str, *, stay: bool = False) -> None:
         """Take nothing more; commit what is finished, give back the rest, end the engine.
 
-        stay: it is not said to be drained, even once it is, so that nobody takes its place.
+        stay: the machine is to be taken away. It is not said to be drained, even once it is: it holds its place.
         """
         self._stays = self._stays or stay
         self._asked.set()
@@ -109,7 +109,7 @@ class PoolWorker:
         """How it is now."""
         worker = self._worker
         if worker is None:
-            return self.place.evolve(phase=self._phase, reason=self._reason)
+            return self.place.evolve(phase=self._phase, reason=self._reason, going=self._stays)
         with self._metering:
             rate = self._meter.note(time.monotonic(), worker.tally.rows, worker.tally.spent.output_tokens)
         room = {p: max(0, worker.room_tokens(p)) for p in Priority} if self._phase is Phase.RUNNING else {}
@@ -123,6 +123,7 @@ class PoolWorker:
             rows_per_s=round(rate[0], 3),
             engine_deaths=worker.tally.engine_deaths,
             uptime_s=round(time.monotonic() - self._ready_s, 1),
+            going=self._stays,
         )
 
     def figures(self) -> Iterator[Sample]:

@@ -29,6 +29,7 @@ class Report(Value):
     """owner: as leases name it. room: tokens of work still wanted, by priority. open_tasks: in its hands.
 
     rows, output_tokens: generated since its start; rows_per_s: of the last seconds. uptime_s: since its engine started.
+    going: its machine is to be taken away; it drains, and holds its place until then.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Report(Value):
     rows_per_s: float = 0.0
     engine_deaths: int = 0
     uptime_s: float = 0.0
+    going: bool = False
 
     @property
     def over(self) -> bool:

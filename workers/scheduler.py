@@ -48,7 +48,8 @@ class SchedulePolicy(Value):
 
 @dataclass(slots=True, kw_only=True)
 class PlanAhead:
-    """Plans one segment at a time in a thread of its own, so that a tick never waits for a file.
+    """Plans and stores one segment at a time in a thread of its own, so that a tick waits for no file, and what many
+    jobs store shares a flush.
 
     Once closed it stores no segment and begins none: a last step of the scheduler may follow.
     """
@@ -56,26 +57,26 @@ class PlanAhead:
     store: Store
     planner: SegmentPlanner
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="plan"))
-    _under_way: Future[PlannedSegment] | None = None
-    _segment: int = 0
+    _under_way: Future[None] | None = None
     _closed: bool = False
     _files: dict[str, list[InputFile]] = field(default_factory=dict)
 
     def step(self, job: Job, head: Task | None, ahead: int) -> None:
-        """Store a segment that is ready; begin the next one if fewer than `ahead` are queued."""
+        """Begin the next segment if fewer than `ahead` are queued; not in the step that finds the last one stored,
+        whose `job` may have been read before that.
+        """
         if self._closed:
             return
         if self._under_way is not None:
             if self._under_way.done():
                 planned, self._under_way = self._under_way, None  # a plan that failed is made anew, not raised for ever
-                self._store(job, planned.result())
+                planned.result()
             return
         if self._wanted(job, head, ahead):
-            self._segment = job.next_segment
             self._under_way = self.threads.submit(self._plan, job)
 
     def wait(self) -> None:
-        """Until the segment under way is planned; for a caller that has nothing else to do."""
+        """Until the segment under way is stored; for a caller that has nothing else to do."""
         if self._under_way is not None:
             wait([self._under_way])
 
@@ -89,9 +90,11 @@ class PlanAhead:
             return False
         return job.state.ending or head is None or job.next_segment - head.segment < ahead
 
-    def _plan(self, job: Job) -> PlannedSegment:
+    def _plan(self, job: Job) -> None:
         with about(job):
-            return self._plan_next(job)
+            planned = self._plan_next(job)
+            if not self._closed:
+                self._store(job, planned)
 
     def _plan_next(self, job: Job) -> PlannedSegment:
         if job.id not in self._files:
@@ -106,8 +109,8 @@ class PlanAhead:
         )
 
     def _store(self, job: Job, segment: PlannedSegment) -> None:
-        made = self.store.plan_segment(job.id, self._segment, segment.tasks, last=segment.last)
-        log.info("segment_planned", segment=self._segment, tasks=len(segment.tasks), made=made)
+        made = self.store.plan_segment(job.id, job.next_segment, segment.tasks, last=segment.last)
+        log.info("segment_planned", segment=job.next_segment, tasks=len(segment.tasks), made=made)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,10 +9,12 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 import structlog
 
 from infra.bootstrap import Home
+from infra.data.filesweeping import FileSweeper
 from infra.data.frozen import tenant_folder
 from infra.engines.making import Engines
 from infra.engines.spec import RayPlace
@@ -20,7 +22,7 @@ from infra.settings import Settings
 from jobs.batching import Keeper, KeepPolicy
 from jobs.delivering import Deliverer
 from jobs.ending import PauseRule
-from jobs.errors import EngineStartFailed
+from jobs.errors import EngineStartFailed, NightmillError, Unavailable
 from jobs.picking import PickPolicy
 from jobs.pools import Pool
 from jobs.ports.engine import EngineInfo
@@ -31,6 +33,7 @@ from jobs.scaling import ScalePolicy
 from workers.delivering import Delivering, DeliveryPolicy
 from workers.dispatcher import Crew, Dispatcher, DispatchPolicy, topics_of
 from workers.fleet import Fleet, FleetPolicy, Ground
+from workers.given import WorkerPolicy
 from workers.keeping import Keeping
 from workers.main import SMALL_OBJECTS, finaliser_of
 from workers.pool_scheduler import PoolScheduler
@@ -39,14 +42,20 @@ from workers.reaper import Reaper
 from workers.reports import Report
 from workers.scheduler import SchedulePolicy
 from workers.settler import Settler
-from workers.worker import Worker, WorkerPolicy
+from workers.worker import Worker
 
 log = structlog.get_logger()
 
 _LOOK_S = 0.2
 _ENGINE_STARTS = 5
 _KEEPERS = 4
+_SMALL = 12
+"""Small jobs and batches at a time: what each waits for is a flush, and so many share one."""
 _SMALL_BYTES = 64 << 10
+_DEAD_S = 3600.0
+"""A file is dead for so long before a service deletes it: whoever is reading it may end."""
+_LEASES = 64
+"""Messages that a dispatcher leases in one transaction at most."""
 
 
 def group_of(settings: Settings, pool: str) -> str:
@@ -59,7 +68,22 @@ def dead_topic(settings: Settings) -> str:
     return f"{settings.topic_prefix}.dead"
 
 
-def scheduler_of_pool(home: Home, pool: Pool, leader: Leader, threads: ThreadPoolExecutor) -> PoolScheduler:
+@dataclass(frozen=True, slots=True)
+class Planners:
+    """Threads that plan and end the jobs of all pools of a process: few for large ones, which take memory, and many for
+    small ones, which wait for the database.
+    """
+
+    large: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, thread_name_prefix="plan"))
+    small: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_SMALL, thread_name_prefix="quick"))
+
+    def close(self) -> None:
+        """Waits for what is under way."""
+        for threads in (self.large, self.small):
+            threads.shutdown(wait=True, cancel_futures=True)
+
+
+def scheduler_of_pool(home: Home, pool: Pool, leader: Leader, planners: Planners) -> PoolScheduler:
     """The scheduler of a declared pool, under a leadership that was taken for it."""
     settings = home.settings
     release = ReleasePolicy()
@@ -83,7 +107,8 @@ def scheduler_of_pool(home: Home, pool: Pool, leader: Leader, threads: ThreadPoo
         planner=home.planner,
         picking=PickPolicy(lower_share=settings.pool_lower_share, release=release),
         pause=PauseRule(least_rows=settings.pause_min_rows),
-        threads=threads,
+        threads=planners.large,
+        quick=planners.small,
     )
 
 
@@ -101,7 +126,7 @@ def dispatcher_of_pool(home: Home, pool: str, crew: Crew) -> Dispatcher:
         clock=home.clock,
         priorities=topics,
         crew=crew,
-        policy=DispatchPolicy(lease_s=settings.lease_s, dead_topic=dead),
+        policy=DispatchPolicy(lease_s=settings.lease_s, dead_topic=dead, at_once=_LEASES),
     )
 
 
@@ -188,10 +213,10 @@ def keeping_of(home: Home) -> Keeping:
         folder=lambda tenant, size: folder_of(home, tenant, size),
         policy=KeepPolicy(max_lines=settings.max_batch_lines),
     )
-    threads = ThreadPoolExecutor(_KEEPERS, thread_name_prefix="batch")
     return Keeping(
         keeper=keeper,
-        threads=threads,
+        threads=ThreadPoolExecutor(_KEEPERS, thread_name_prefix="batch"),
+        quick=ThreadPoolExecutor(_SMALL, thread_name_prefix="small-batch"),
         clock=home.clock,
         tidy=lambda: home.store.forget_replays(settings.idempotency_keep_s),
     )
@@ -210,6 +235,32 @@ def delivering_of(home: Home) -> Delivering:
     policy = DeliveryPolicy()
     threads = ThreadPoolExecutor(policy.at_once, thread_name_prefix="webhook")
     return Delivering(deliverer=deliverer, threads=threads, clock=home.clock, policy=policy)
+
+
+def file_sweeper_of(home: Home, older_than_s: float) -> FileSweeper:
+    """Finds and deletes files that have been dead for so long: deleted, expired, of uploads that never ended."""
+    return FileSweeper(
+        store=home.store,
+        objects=home.objects,
+        folder=lambda tenant: tenant_folder(home.own_objects, tenant),
+        older_than_s=older_than_s,
+        keep_s=home.settings.idempotency_keep_s,
+    )
+
+
+def sweep_files(home: Home) -> int:
+    """What a service does now and then; how many went. Raises Unavailable; anything else waits for the next time."""
+    sweeper, gone = file_sweeper_of(home, _DEAD_S), 0
+    try:
+        for found in sweeper.find():
+            sweeper.delete(found)
+            gone += len(found)
+    except Unavailable:
+        raise
+    except NightmillError as error:
+        log.warning("files_not_swept", code=error.code, reason=error.sentence)
+    log.info("files_swept", files=gone, skipped=[one.job for one in sweeper.skipped])
+    return gone
 
 
 def folder_of(home: Home, tenant: str, size: int | None) -> str:

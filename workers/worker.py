@@ -9,24 +9,22 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 
 import structlog
 
-from jobs.errors import EngineDied, NightmillError, Unavailable
-from jobs.feed import FeedPolicy
-from jobs.model import Job, JobState, Outcome, Priority, Task, Usage, Value
+from jobs.errors import EngineDied, NightmillError
+from jobs.model import Job, JobState, Outcome, Priority, Task, Usage
 from jobs.moves import Answer
 from jobs.ports.clock import Clock
 from jobs.ports.engine import Engine, EngineInfo, EngineResult, Occupancy
 from jobs.ports.rows import OpenRows, RowSource
 from jobs.ports.store import Progress
-from jobs.retry import Backoff
-from jobs.room import RoomPolicy
 from workers.about import about, named_pool
-from workers.feeder import Feeder
+from workers.feeder import feeder_of
+from workers.given import OnFault, Opening, WorkerPolicy
+from workers.reviving import Reviver
 from workers.settler import Settler
 from workers.tally import Committed, Tally
 from workers.work import SLOT_BITS, Spent, Work
@@ -34,41 +32,7 @@ from workers.work import SLOT_BITS, Spent, Work
 log = structlog.get_logger()
 
 _ROW_MASK = (1 << SLOT_BITS) - 1
-OnFault = Callable[[Job, Task, Usage, NightmillError], None]
-"""Of a task that cannot be read, written or committed, with what was spent on it: gives it up. A worker of a pool goes
-on with the others.
-"""
-
 _UNFINISHED = {JobState.CANCELLING: Outcome.CANCELLED, JobState.EXPIRING: Outcome.EXPIRED}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerPolicy(Value):
-    """open_s: after so long a task takes no further row and commits what is finished; the rest goes to a child.
-
-    drain_grace_s: how long rows inside the engine may still finish when the worker drains.
-    poll_s: how long the loop waits for a finished row at most. soon_s: as in `RoomPolicy`.
-    fruitless_deaths: after so many deaths of the engine in a row without one finished row, the fault is not in the
-    rows (halving the fullest window down to its poisonous row takes fewer), and the worker gives up.
-    lower_share: as in `FeedPolicy`.
-    """
-
-    open_s: float = 60.0
-    drain_grace_s: float = 10.0
-    poll_s: float = 0.05
-    soon_s: float = 2.0
-    lower_share: float = 0.1
-    fruitless_deaths: int = 16
-    restart: Backoff = Backoff(attempts=5)
-
-
-@dataclass(slots=True, kw_only=True)
-class Opening:
-    """A leased task whose rows are being read."""
-
-    job: Job
-    task: Task
-    rows: Future[OpenRows]
 
 
 class Worker:
@@ -91,13 +55,7 @@ class Worker:
         self._clock = clock
         self._policy = policy
         self._on_fault = on_fault
-        feed = FeedPolicy.for_engine(info.max_num_seqs, policy.lower_share)
-        self._feeder = Feeder(
-            engine=engine,
-            policy=feed,
-            room=RoomPolicy(cap=feed.cap, kv_tokens=info.kv_cache_tokens, soon_s=policy.soon_s),
-            on_entry=self._note_entry,
-        )
+        self._feeder = feeder_of(engine, info, policy, on_entry=self._note_entry)
         self._orders: queue.SimpleQueue[Mapping[str, JobState | None]] = queue.SimpleQueue()
         self._opening: list[Opening] = []
         self._open: dict[int, Work] = {}
@@ -107,10 +65,11 @@ class Worker:
         self._draining_since: float | None = None
         self._closed = False
         self._engine_is_down = False
-        self._deaths_since_row = 0
-        self._rows_at_death = 0
+        self._reviver = Reviver(
+            engine=engine, clock=clock, restart=policy.restart, fruitless_deaths=policy.fruitless_deaths
+        )
         self._readers = {p: named_pool(1, f"read-{p}") for p in Priority}
-        self._writers = named_pool(2, "settle")
+        self._writers = named_pool(8, "settle")
         self.tally = Tally()
 
     # ---- called from other threads --------------------------------------------------------------
@@ -333,33 +292,8 @@ class Worker:
             self._forget(work)
             if not work.lost:
                 self._settling[self._writers.submit(self._settler.after_death, work)] = work
-        self._count_death(death)
+        self._reviver.note(death, self.tally.rows)
         if self._draining_since is None:
-            self._start_again()
+            self._reviver.start_again()
         else:
             self._engine_is_down = True
-
-    def _count_death(self, death: EngineDied) -> None:
-        fruitful = self.tally.rows > self._rows_at_death
-        self._deaths_since_row = 1 if fruitful else self._deaths_since_row + 1
-        self._rows_at_death = self.tally.rows
-        if self._deaths_since_row >= self._policy.fruitless_deaths:
-            raise EngineDied(
-                model=death.model,
-                reason=f"{self._deaths_since_row} times in a row without finishing a row: {death.reason}",
-            )
-
-    def _start_again(self) -> None:
-        attempt = 0
-        while True:
-            try:
-                self._engine.start()
-            except Unavailable as error:
-                attempt += 1
-                wait_s = self._policy.restart.wait_s(attempt)
-                if wait_s is None:
-                    raise
-                log.error("engine_start_failed", reason=error.sentence, again_in_s=wait_s)
-                self._clock.sleep(wait_s)
-            else:
-                return

@@ -61,18 +61,11 @@ def sweep(app: AppContext, *, older_than_s: float, dry_run: bool, as_json: bool)
 
 
 def _sweepers(app: AppContext, older_than_s: float) -> tuple[Sweeper, FileSweeper]:
-    from infra.data.filesweeping import FileSweeper
-    from infra.data.frozen import tenant_folder
     from infra.data.sweeping import Sweeper
+    from workers.wiring import file_sweeper_of
 
     home = app.home
-    files = FileSweeper(
-        store=home.store,
-        objects=home.objects,
-        folder=lambda tenant: tenant_folder(home.own_objects, tenant),
-        older_than_s=older_than_s,
-        keep_s=app.settings.idempotency_keep_s,
-    )
+    files = file_sweeper_of(home, older_than_s)
     return Sweeper(store=home.store, objects=home.objects, older_than_s=older_than_s), files
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from api.rest.auth import Caller
 from api.rest.errors import missing
 from api.rest.job_schemas import JobRequest
 from api.rest.parts import Parts
 from jobs.access import check_places
-from jobs.errors import BadInput, NotFound
+from jobs.errors import BadInput, Conflict, NotFound, Refused
 from jobs.model import Job
 from jobs.naming import pool_behind
 from jobs.ports.intake import SubmitRequest
@@ -20,18 +23,22 @@ _OURS = ("input", "input_file_id", "rows")
 def asked(parts: Parts, caller: Caller, body: JobRequest, name: str) -> SubmitRequest:
     """name: of what is made for this request alone, an id. Raises Refused."""
     pool = pool_behind(body.model, parts.store.aliases(caller.name), parts.pools())
+    output = _output(parts, caller, body.output)
     uri = _input(parts, caller, body, name)
     given = body.model_dump(by_alias=True, exclude_none=True, exclude={*_OURS, "model", "output", "webhook"})
     request = request_of(
-        {**given, "input": uri, "model": pool.model, "output": _output(parts, caller, body.output)},
+        {**given, "input": uri, "model": pool.model, "output": output},
         tenant=caller.name,
         creator=caller.key.id,
-        key=f"rest:{name}",
+        key=_key_of(name),
     )
     if request.deadline_s is not None and not 0 < request.deadline_s <= _LONGEST_S:
         raise BadInput(source="deadline", reason="it must lie in the future, and within ten years")
     return request.evolve(
-        pool=pool.name, asked_model="" if body.model == pool.model else body.model, project=caller.key.project
+        pool=pool.name,
+        asked_model="" if body.model == pool.model else body.model,
+        project=caller.key.project,
+        foreign=body.rows is None,
     )
 
 
@@ -55,6 +62,21 @@ def _input(parts: Parts, caller: Caller, body: JobRequest, name: str) -> str:
 def rows_uri(parts: Parts, caller: Caller, name: str) -> str:
     """Where rows lie that came in the request itself."""
     return f"{parts.folder(caller.name, None)}/rows/{name}.parquet"
+
+
+@contextmanager
+def with_rows(parts: Parts, caller: Caller, body: JobRequest, name: str) -> Iterator[None]:
+    """Rows that came in a request which is refused are read by nobody: they do not stay."""
+    try:
+        yield
+    except (Refused, Conflict):
+        if body.rows is not None and parts.store.job_of_key(caller.name, _key_of(name)) is None:
+            parts.objects.delete(rows_uri(parts, caller, name))
+        raise
+
+
+def _key_of(name: str) -> str:
+    return f"rest:{name}"
 
 
 def _output(parts: Parts, caller: Caller, asked_for: str | None) -> str:

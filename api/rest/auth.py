@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security.utils import get_authorization_scheme_param
 
 from api.rest.errors import missing
 from api.rest.parts import Parts, parts_of
@@ -48,23 +49,28 @@ def caller_of(parts: Parts, key: str | None) -> Caller:
     return Caller(key=record, tenant=tenant)
 
 
-def authorised(request: Request, given: HTTPAuthorizationCredentials | None, scope: Scope) -> Caller:
-    """The caller, whose key may be used for this. Raises KeyRefused, NotAllowed."""
-    found = caller_of(parts_of(request), given.credentials if given else None)
-    request.state.caller = found
+def admit(request: Request) -> None:
+    """Note who calls. Raises KeyRefused."""
+    scheme, key = get_authorization_scheme_param(request.headers.get("authorization"))
+    request.state.caller = caller_of(parts_of(request), key if scheme.lower() == "bearer" else None)
+
+
+def authorised(request: Request, scope: Scope) -> Caller:
+    """The caller, who was admitted, if the key may be used for this. Raises NotAllowed."""
+    found: Caller = request.state.caller
     if not found.key.may(scope):
         raise NotAllowed(reason=f"it lacks the scope {scope}")
     return found
 
 
 class Needs:
-    """A dependency: the caller, whose key may be used for this."""
+    """A dependency of a `KeyedRoute`: the caller, whose key may be used for this."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
 
-    def __call__(self, request: Request, given: Credentials = None) -> Caller:
-        return authorised(request, given, self._scope)
+    def __call__(self, request: Request, given: Credentials = None) -> Caller:  # noqa: ARG002 - for the document
+        return authorised(request, self._scope)
 
 
 def job_of(parts: Parts, caller: Caller, job_id: str) -> Job:

@@ -12,6 +12,7 @@ from api.rest.answers import posted, read
 from api.rest.auth import Caller, JobsReader
 from api.rest.errors import clean, missing
 from api.rest.hook_schemas import WebhookAsk
+from api.rest.keyed import KeyedRoute
 from api.rest.parts import Parts, parts_of
 from api.rest.replay import Turn, Turns
 from api.rest.schemas import FILE_EXAMPLE, BatchBody, Metadata, Page
@@ -19,10 +20,10 @@ from api.rest.shown import batch_body, page_of
 from api.rest.webhooks import webhook_for
 from jobs.batching import cancel_batch
 from jobs.errors import BadInput, NotFound
-from jobs.filing import ENDPOINTS, Batch, BatchStatus, FileKind, tokens_of, window_s
+from jobs.filing import ENDPOINTS, WINDOW, Batch, BatchStatus, FileKind, tokens_of, window_s
 from jobs.tenancy import Scope
 
-router = APIRouter(prefix="/v1/batches", tags=["batches"])
+router = APIRouter(prefix="/v1/batches", tags=["batches"], route_class=KeyedRoute)
 
 _EXAMPLE = {
     "input_file_id": FILE_EXAMPLE["id"],
@@ -47,8 +48,8 @@ class BatchRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_EXAMPLE]})
 
     input_file_id: Annotated[str, Field(min_length=1, max_length=128)]
-    endpoint: Annotated[str, Field(max_length=64)]
-    completion_window: Annotated[str, Field(max_length=16)]
+    endpoint: Annotated[str, Field(max_length=64, json_schema_extra={"enum": [*ENDPOINTS]})]
+    completion_window: Annotated[str, Field(max_length=16, json_schema_extra={"pattern": WINDOW})]
     metadata: Metadata | None = None
     output_expires_after: ExpiresAfter | None = None
     webhook: WebhookAsk | None = None

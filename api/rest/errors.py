@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from jobs.errors import (
     BadInput,
@@ -104,6 +105,13 @@ def missing(kind: str, name: str, *, param: str | None = None) -> NotFound:
     return NotFound(kind=kind, name=name, hint="It may have been deleted, or the key may be another tenant's.", **data)
 
 
+def _methods(request: Request) -> str:
+    """Of all routes at this address; Starlette itself names those of the first."""
+    routes = request.app.routes
+    address = next(route.path for route in routes if route.matches(request.scope)[0] is Match.PARTIAL)
+    return ", ".join(sorted({method for route in routes if route.path == address for method in route.methods}))
+
+
 def handle_errors(app: FastAPI, hidden: Sequence[str]) -> None:
     """Give the app its handlers."""
 
@@ -122,10 +130,11 @@ def handle_errors(app: FastAPI, hidden: Sequence[str]) -> None:
         return JSONResponse(body_of(message, kind="invalid_request_error", code="bad_input", param=param), 400)
 
     @app.exception_handler(HTTPException)
-    async def plain(_: Request, error: HTTPException) -> JSONResponse:
+    async def plain(request: Request, error: HTTPException) -> JSONResponse:
         code = _CODES.get(error.status_code, "refused")
         content = body_of(str(error.detail), kind="invalid_request_error", code=code)
-        return JSONResponse(content, error.status_code, headers=error.headers)
+        headers = {"allow": _methods(request)} if error.status_code == 405 else error.headers
+        return JSONResponse(content, error.status_code, headers=headers)
 
     @app.exception_handler(Answered)
     async def known_answer(_: Request, answer: Answered) -> Response:

@@ -13,19 +13,20 @@ from api.rest.answers import Answers, read
 from api.rest.auth import JobsReader, job_of
 from api.rest.errors import clean
 from api.rest.job_schemas import JobPath
+from api.rest.keyed import KeyedRoute
 from api.rest.parts import Parts, parts_of
 from api.rest.shown import job_body
 from jobs.errors import NightmillError
 from jobs.model import Job
 
-router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"], route_class=KeyedRoute)
 
 _QUIET_S = 15.0
 _EXAMPLE = 'id: 3-120\nevent: progress\ndata: {"id": "job-06c", "state": "running"}\n\n'
 _STREAM: Answers = {
     200: {
         "description": "`state` when it changes, `progress` when rows or spend do, `end` last; `data` is the job.",
-        "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
+        "content": {"text/event-stream": {"example": _EXAMPLE}},
     }
 }
 

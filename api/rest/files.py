@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +14,7 @@ from api.rest.answers import posted, read
 from api.rest.auth import Caller, FilesReader, FilesWriter, Needs
 from api.rest.errors import missing
 from api.rest.forms import Form, read_form
+from api.rest.keyed import KeyedRoute
 from api.rest.parts import Parts, parts_of
 from api.rest.ranges import stream
 from api.rest.replay import IdempotencyKey, Turn, digest_of_upload, take_turn
@@ -23,7 +25,7 @@ from jobs.filing import FileKind, StoredFile
 from jobs.tenancy import Scope
 from jobs.uploads import keep, place_of
 
-router = APIRouter(prefix="/v1/files", tags=["files"])
+router = APIRouter(prefix="/v1/files", tags=["files"], route_class=KeyedRoute)
 
 _MOST = 10_000
 _LEAST_S, _MOST_S = 3600, 31_536_000
@@ -111,10 +113,11 @@ def _expiry(form: Form) -> float | None:
         raise BadInput(source=min(fields), reason="the form has a field of this name, which is not known")
     if anchor is None and seconds is None:
         return None
-    if anchor != "created_at" or not seconds or not seconds.isdigit() or not _LEAST_S <= int(seconds) <= _MOST_S:
+    whole = seconds if re.fullmatch(r"[0-9]{1,9}", seconds or "") else None
+    if anchor != "created_at" or whole is None or not _LEAST_S <= int(whole) <= _MOST_S:
         reason = f"it needs the anchor created_at and {_LEAST_S} to {_MOST_S} seconds"
         raise BadInput(source="expires_after", reason=reason)
-    return float(seconds)
+    return float(whole)
 
 
 @router.get("", responses=read(404), summary="List files")

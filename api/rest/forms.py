@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -12,9 +13,10 @@ from fastapi.concurrency import run_in_threadpool
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from jobs.errors import BadInput
+from jobs.errors import BadInput, StorageFull, Unavailable
 
 _FLUSH_BYTES = 1 << 20
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MOST_FIELDS = 32
 _FIELD_BYTES = 4096
 _HEAD_BYTES = 16
@@ -85,7 +87,7 @@ class _Reader:
 
 
 async def read_form(content_type: str, body: AsyncIterator[bytes], path: Path) -> Form:
-    """Write the part `file` to the path and keep the other fields. Raises BadInput."""
+    """Write the part `file` to the path and keep the other fields. Raises BadInput, Unavailable."""
     kind, options = parse_options_header(content_type)
     if kind != b"multipart/form-data" or not options.get(b"boundary"):
         raise BadInput(source="body", reason="send it as multipart/form-data with the fields purpose and file")
@@ -103,6 +105,10 @@ async def read_form(content_type: str, body: AsyncIterator[bytes], path: Path) -
             parser.finalize()
     except FormParserError as error:
         raise BadInput(source="body", reason=f"it is no multipart form: {error}") from error
+    except OSError as error:
+        if error.errno in _FULL:
+            raise StorageFull(where="uploads") from error
+        raise Unavailable(reason=f"an upload cannot be written: {error}") from error
     if not reader.ended:
         raise BadInput(source="body", reason="the form ends before its last boundary")
     reader.form.checksum = digest.hexdigest()

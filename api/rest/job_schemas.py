@@ -86,7 +86,8 @@ class JobRequest(Sampling):
     input: Annotated[str | None, Field(max_length=2048, description="URI below a prefix that you may read.")] = None
     input_file_id: Annotated[str | None, Field(max_length=128, description="An uploaded file.")] = None
     rows: Annotated[
-        list[dict[str, Any]] | None, Field(min_length=1, max_length=1_000_000, description="The rows themselves.")
+        Annotated[list[dict[str, Any]], Field(min_length=1, max_length=1_000_000, fail_fast=True)] | None,
+        Field(description="The rows themselves."),
     ] = None
     model: Annotated[str, Field(min_length=1, max_length=256)]
     output: Annotated[

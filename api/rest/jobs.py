@@ -8,10 +8,11 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import Response
 
 from api.rest.answers import posted, read
-from api.rest.asking import asked, check_again, check_output, rows_uri
+from api.rest.asking import asked, check_again, check_output, rows_uri, with_rows
 from api.rest.auth import JobsReader, job_of
 from api.rest.errors import clean, missing
 from api.rest.job_schemas import JobBody, JobPath, JobRequest, PriorityRequest, QuoteBody, RetryRequest
+from api.rest.keyed import KeyedRoute
 from api.rest.parts import Parts, parts_of
 from api.rest.replay import Turn, Turns
 from api.rest.schemas import Page
@@ -26,7 +27,7 @@ from jobs.request import sampling_of
 from jobs.submit import check, submit_to_pool
 from jobs.tenancy import Scope
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=KeyedRoute)
 
 Act = Annotated[Turn, Depends(Turns("act-", Scope.JOBS_WRITE))]
 _RUNNING = frozenset({JobState.RUNNING})
@@ -43,15 +44,16 @@ class NotInAPool(Conflict):
 def create(body: JobRequest, turn: Annotated[Turn, Depends(Turns("rows-", Scope.JOBS_WRITE))]) -> Response:
     """Everything is checked and frozen before it is answered; nothing of the input is generated yet."""
     parts = turn.parts
-    request = asked(parts, turn.caller, body, turn.id)
-    job = submit_to_pool(
-        request.evolve(webhook=webhook_for(turn, body.webhook)),
-        pools=parts.pools(),
-        intake=parts.intake,
-        models=parts.models,
-        store=parts.store,
-        ids=parts.ids,
-    )
+    with with_rows(parts, turn.caller, body, turn.id):
+        request = asked(parts, turn.caller, body, turn.id)
+        job = submit_to_pool(
+            request.evolve(webhook=webhook_for(turn, body.webhook)),
+            pools=parts.pools(),
+            intake=parts.intake,
+            models=parts.models,
+            store=parts.store,
+            ids=parts.ids,
+        )
     parts.wake()
     return turn.answer(_shown(parts, job))
 
@@ -60,8 +62,8 @@ def create(body: JobRequest, turn: Annotated[Turn, Depends(Turns("rows-", Scope.
 def quote(body: JobRequest, turn: Annotated[Turn, Depends(Turns("quote-", Scope.JOBS_READ))]) -> Response:
     """Takes what a create takes, samples the input, and makes nothing."""
     parts = turn.parts
-    request = asked(parts, turn.caller, body, turn.id)
     try:
+        request = asked(parts, turn.caller, body, turn.id)
         pool = pool_named(request.pool or "", parts.pools())
         checked = check(request, intake=parts.intake, models=parts.models, store=parts.store, pool=pool)
         return turn.answer(quote_body(parts.quote(checked)))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import structlog
 from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.rest.errors import OURS, RETRY_AFTER_S, body_of
@@ -22,6 +23,7 @@ log = structlog.get_logger()
 UPLOADS = "/v1/files"
 STREAMS = re.compile(r"/v1/files(/[^/]+/content)?|/v1/jobs/[^/]+/(events|lines|results/[^/]+)")
 """Whose time is bounded by their client's patience, not by the clock: the longest of them take hours."""
+_KEY = re.compile(r"nm_\w{16,}")
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -129,6 +131,8 @@ class LimitsMiddleware:
             await _in_time(self._app(scope, exchange.take, exchange.give), timeout)
         except _Cut as cut:
             await self._refuse(scope, exchange, cut)
+        except ClientDisconnect:  # in the middle of its body: nobody hears an answer
+            exchange.closed = True
         except Exception as error:  # the HTTP edge: whatever broke is in the log, and not in the answer
             log.error("request_broke", exc_info=error, silent=True)
             await self._refuse(scope, exchange, _Cut(500, OURS, "broken"))
@@ -138,7 +142,7 @@ class LimitsMiddleware:
         if size + len(scope.get("raw_path", b"")) + len(scope["query_string"]) > self._limits.header_bytes:
             raise _Cut(431, f"Address and headers are longer than {self._limits.header_bytes:,} bytes.", "too_large")
         length = headers.get("content-length", "")
-        if length.isdigit() and int(length) > exchange.most_bytes:
+        if length.isascii() and length.isdigit() and int(length) > exchange.most_bytes:
             raise _too_large(exchange.most_bytes)
 
     async def _refuse(self, scope: Scope, exchange: _Exchange, cut: _Cut) -> None:
@@ -169,5 +173,6 @@ async def _in_time(work: Awaitable[None], timeout_s: float | None) -> None:
 
 
 def _shown(path: str) -> str:
-    """What a log may hold of it."""
+    """What a log may hold of it: no key, if somebody writes one there."""
+    path = _KEY.sub("nm_…", path)
     return path if len(path) <= 200 else path[:199] + "…"

@@ -7,11 +7,12 @@ from fastapi import APIRouter, Request
 from api.rest.answers import read
 from api.rest.auth import Caller, JobsReader
 from api.rest.errors import missing
+from api.rest.keyed import KeyedRoute
 from api.rest.parts import Parts, parts_of
 from api.rest.schemas import ModelBody, ModelList
 from jobs.naming import names_of
 
-router = APIRouter(prefix="/v1/models", tags=["models"])
+router = APIRouter(prefix="/v1/models", tags=["models"], route_class=KeyedRoute)
 
 
 @router.get("", responses=read(), summary="List models")

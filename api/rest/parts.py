@@ -38,7 +38,7 @@ class Limits(Value):
     idle_s: float = 30.0
     file_expires_s: float | None = None
     max_lines: int = 5_000_000
-    stale_s: float = 5.0
+    stale_s: float = 65.0
     wait_s: float = 20.0
     look_s: float = 0.5
 

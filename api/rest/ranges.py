@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from api.rest.errors import body_of
 
 _CHUNK = 1 << 20
-_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+_RANGE = re.compile(r"bytes=(\d{0,30})-(\d{0,30})", re.ASCII)
 
 
 def part_of(header: str | None, size: int) -> tuple[int, int] | None:

@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated
 
-import orjson
 from fastapi import Header, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
@@ -23,11 +22,13 @@ from pydantic import BaseModel
 from api.rest.auth import Caller, Credentials, authorised
 from api.rest.errors import Answered
 from api.rest.parts import Parts, parts_of
-from jobs.errors import BadInput, Conflict, Refused
+from jobs.errors import Conflict, Refused
 from jobs.ports.filing import Replay
 from jobs.tenancy import Scope
 
 _LOOK_S = 0.05
+_ASKING = ("x-nightmill-order",)
+"""Headers that say what is asked for, as the body does."""
 KEY = Header(
     alias="Idempotency-Key",
     max_length=255,
@@ -74,12 +75,15 @@ class Turns:
         self._scope = scope
 
     async def __call__(
-        self, request: Request, given: Credentials = None, idempotency_key: IdempotencyKey = None
+        self,
+        request: Request,
+        given: Credentials = None,  # noqa: ARG002 - for the document
+        idempotency_key: IdempotencyKey = None,
     ) -> AsyncIterator[Turn]:
-        caller = await run_in_threadpool(authorised, request, given, self._scope)
+        caller = authorised(request, self._scope)
         body = await request.body()
-        _check_json(body)
-        digest = _digest(request.method, request.url.path, body)
+        asked = [request.url.path, *(f"{name}: {request.headers[name]}" for name in _ASKING if name in request.headers)]
+        digest = _digest(request.method, "\n".join(asked), body)
         async with take_turn(parts_of(request), caller, idempotency_key, digest, self._prefix) as one:
             yield one
 
@@ -116,15 +120,6 @@ async def _begin(parts: Parts, tenant: str, key: str, digest: str, new_id: str) 
         if parts.clock.monotonic() > end:
             raise StillUnderWay
         await asyncio.sleep(_LOOK_S)
-
-
-def _check_json(body: bytes) -> None:
-    """What Python's parser lets pass and nothing behind it can keep: lone surrogates, NaN. Raises BadInput."""
-    try:
-        if body:
-            orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise BadInput(source="body", reason=f"it is not JSON as RFC 8259 has it: {error}") from error
 
 
 def _digest(method: str, path: str, body: bytes) -> str:

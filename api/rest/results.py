@@ -14,12 +14,13 @@ from api.rest.answers import read
 from api.rest.auth import JobsReader, job_of
 from api.rest.errors import missing
 from api.rest.job_schemas import JobPath, ManifestBody, PartBody
+from api.rest.keyed import KeyedRoute
 from api.rest.parts import Parts, parts_of
 from api.rest.ranges import OctetStream, ranged, stream
 from jobs.errors import WrongState
 from jobs.model import Job, Outcome
 
-router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"], route_class=KeyedRoute)
 
 _LINES: dict[int | str, dict[str, Any]] = {
     status: {"description": text, "content": {"application/jsonl": {"schema": {"type": "string"}}}}

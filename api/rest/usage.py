@@ -9,11 +9,12 @@ from pydantic import BaseModel
 
 from api.rest.answers import read
 from api.rest.auth import JobsReader, UsageReader
+from api.rest.keyed import KeyedRoute
 from api.rest.parts import parts_of
 from api.rest.schemas import example
 from jobs.pricing import show
 
-router = APIRouter(prefix="/v1", tags=["account"])
+router = APIRouter(prefix="/v1", tags=["account"], route_class=KeyedRoute)
 
 
 class UsageLine(BaseModel):

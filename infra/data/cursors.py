@@ -67,7 +67,7 @@ class ParquetCursor(_Forward):
         self._file = open_parquet(objects, file.uri, columns=len(key[2]))
         here = set(self._file.schema_arrow.names)
         self._columns = [name for name in key[2] if name in here]
-        self._rows = rows or batch_rows(file)
+        self._rows = min(rows or batch_rows(file), batch_rows(file))
 
     def _start(self, group: int) -> Iterator[pa.RecordBatch]:
         if not self._columns:  # all of them are missing in this file: only the count matters

@@ -71,8 +71,9 @@ def _folder_name(tenant: str) -> str:
 
 
 def freeze(objects: Objects, folder: JobFolder, *, inputs: pa.Schema, output: pa.Schema) -> None:
-    """Write both schemas, before the job's record. Safe to repeat."""
-    objects.put_if_absent(folder.input_schema, dump_schema(inputs))
+    """Write both schemas, before the job's record. Safe to repeat. That of lines is known."""
+    if not inputs.equals(LINE_SCHEMA, check_metadata=True):
+        objects.put_if_absent(folder.input_schema, dump_schema(inputs))
     objects.put_if_absent(folder.output_schema, dump_schema(output))
 
 
@@ -132,12 +133,12 @@ class FrozenJobs:
 
     def _make(self, job: Job, files: Sequence[InputFile]) -> FrozenJob:
         folder = self.folder(job)
-        schema = load_schema(self.objects.read(folder.input_schema))
         spec = job.spec
         if spec.input_format == "jsonl":
             schema = LINE_SCHEMA
             template, wanted = None, list(LINE_SCHEMA.names)
         else:
+            schema = load_schema(self.objects.read(folder.input_schema))
             columns = [*schema.names, *spec.vary]
             template = compile_prompt(messages=spec.messages, text=spec.text, columns=columns)
             wanted = [spec.id_column] if spec.id_column is not None else []

@@ -21,6 +21,13 @@ class Piece(NamedTuple):
     first: int
 
 
+def sizes_of(file: InputFile) -> Sequence[int]:
+    """Uncompressed bytes of each row group; guessed from the file's size where nobody wrote them down."""
+    if file.row_group_bytes:
+        return file.row_group_bytes
+    return [4 * file.size * rows // max(1, file.rows) for rows in file.row_groups]
+
+
 class InputIndex:
     """A frozen input list, searchable by row number. Row groups are looked at only for files that are read."""
 
@@ -41,6 +48,17 @@ class InputIndex:
                 piece = self._piece(number, file, at, min(stop, file.first_row + file.rows))
                 yield piece
                 at += piece.stop - piece.start
+
+    def row_bytes(self, ranges: Sequence[Range]) -> int:
+        """Bytes of one of these input rows, unpacked, where they are widest. A row group is taken to be even in itself.
+
+        Of a tenant's Parquet the frozen list has the most that a group can decode to (`bounds.py`).
+        """
+        widths = [
+            sizes_of(piece.file)[piece.group] // max(1, piece.file.row_groups[piece.group])
+            for piece in self.pieces(ranges)
+        ]
+        return max(widths, default=0)
 
     def _piece(self, number: int, file: InputFile, at: int, stop: int) -> Piece:
         starts = self._groups.get(number)

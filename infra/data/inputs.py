@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -56,25 +56,31 @@ def absolute(text: str) -> str:
     return text if "://" in text else str(Path(text).absolute())
 
 
-def resolve(objects: Objects, text: str, *, rules: Rules = ANY, scratch: Path) -> Inputs:
+Tables = Callable[[str, Sequence[ObjectFacts]], tuple[Sequence[InputFile], pa.Schema]]
+"""Looks at Parquet files: (what the user typed, the files) → the files as they are frozen, and the schema over them."""
+
+
+def resolve(objects: Objects, text: str, *, rules: Rules = ANY, scratch: Path, tables: Tables | None = None) -> Inputs:
     """The input that a path or URI of a file, a folder or a glob names, looked at in full for JSONL.
 
-    rules: what the lines of a JSONL file may be. scratch: a local folder for buckets of ids.
+    rules: what the lines of a JSONL file may be. scratch: a local folder for buckets of ids. tables: who looks at
+    Parquet, where this process should not.
     Raises BadInput, naming file, line, row or column; NotFound from the object store.
     """
     source = absolute(text)
     found = _find(objects, source)
     kind = _one_format(objects, found)
     reader = LineReader(rules)
+    files: Sequence[InputFile]
     if kind == "jsonl":
         files, schema = line_files(objects, source, found, reader, scratch), LINE_SCHEMA
     else:
-        files, schema = _tables(objects, found)
+        files, schema = _tables(objects, found) if tables is None else tables(source, found)
     if not any(file.rows for file in files):
         raise BadInput(source=source, reason="it has no rows")
     return Inputs(
         source=source,
-        files=_placed(files),
+        files=placed(files),
         format=kind,
         schema=schema,
         endpoint=reader.rules.endpoint if kind == "jsonl" else "",
@@ -159,13 +165,14 @@ def _tables(objects: Objects, found: Sequence[ObjectFacts]) -> tuple[list[InputF
     return files, unifier.schema
 
 
-def _placed(files: Sequence[InputFile]) -> tuple[InputFile, ...]:
-    placed = []
+def placed(files: Sequence[InputFile]) -> tuple[InputFile, ...]:
+    """Each with its place in the whole."""
+    found = []
     at = 0
     for file in files:
-        placed.append(file.evolve(first_row=at))
+        found.append(file.evolve(first_row=at))
         at += file.rows
-    return tuple(placed)
+    return tuple(found)
 
 
 def check_ids(objects: Objects, inputs: Inputs, column: str, *, scratch: Path) -> None:
@@ -205,7 +212,7 @@ def _check_file(objects: Objects, file: InputFile, column: str, check: IdCheck) 
                 _check_text(file, column, ids, at)
                 check.add(ids, pa.array(range(at, at + len(ids)), pa.int64()))
                 at += len(ids)
-        except NightmillError:
+        except (NightmillError, MemoryError):
             raise
         except (pa.ArrowException, OSError) as error:
             raise BadInput(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -16,6 +17,7 @@ from infra.data.index import InputIndex
 from infra.data.inputs import Inputs, check_ids, resolve, verify_unchanged
 from infra.data.line_rules import ModelFacts, check_lines_fit, results_of, rules_of
 from infra.data.lines import first_model
+from infra.data.look import Looker, LookPolicy
 from infra.data.publish import check_output_folder, check_writable
 from infra.data.read import RowReader
 from infra.data.render import PromptTemplate, compile_prompt
@@ -32,10 +34,14 @@ from jobs.ports.objects import Objects
 from jobs.ranges import Range, Ranges, between
 
 _SAMPLE_PLACES = 8
+_SAMPLE_BYTES = 256 << 20
+"""What a sample may decode to, at most."""
 
 
 class DataIntake:
-    """`jobs.ports.intake.Intake`. home: URI of the platform's own objects; scratch: a local folder."""
+    """`jobs.ports.intake.Intake`. home: URI of the platform's own objects; scratch: a local folder; look: at tenants'
+    own inputs.
+    """
 
     def __init__(
         self,
@@ -45,12 +51,14 @@ class DataIntake:
         home: str,
         scratch: Path,
         facts: ModelFacts,
+        look: LookPolicy | None = None,
     ) -> None:
         self._objects = objects
         self._reader = reader
         self._home = home
         self._scratch = scratch
         self._facts = facts
+        self._looker = Looker(objects=objects, scratch=scratch, policy=look or LookPolicy())
 
     def examine(self, request: SubmitRequest, model: Model) -> Examined:
         """Cheap checks first, then the input, then the pass over its ids."""
@@ -59,9 +67,10 @@ class DataIntake:
             _check_schema(request.schema, model)
         check_output_folder(self._objects, request.output)
         rules = rules_of(request, model, self._facts)
-        inputs = resolve(self._objects, request.input, rules=rules, scratch=self._scratch)
+        look = partial(self._looker.look, id_column=request.id_column) if request.foreign else None
+        inputs = resolve(self._objects, request.input, rules=rules, scratch=self._scratch, tables=look)
         spec = _spec(request, model, inputs, sampling)
-        if request.id_column is not None:
+        if request.id_column is not None and (look is None or inputs.format == "jsonl"):
             check_ids(self._objects, inputs, request.id_column, scratch=self._scratch)
         return Examined(
             files=inputs.files,
@@ -84,6 +93,8 @@ class DataIntake:
 
     def sample(self, examined: Examined, model: Model, rows: int, seed: int) -> SampledPrompts:
         frozen = self._unborn(examined, model)
+        input_rows = (Range(0, frozen.index.rows),)
+        rows = min(rows, max(1, _SAMPLE_BYTES // max(1, frozen.index.row_bytes(input_rows))))
         found = self._reader.rows(
             frozen.index,
             frozen.schema,

@@ -33,8 +33,8 @@ class BadPage(Exception):
 class Page:
     """at: where its bytes begin, behind its header. size, decoded: bytes as stored and as unpacked.
 
-    grows: a value of it can take more bytes than the page has for it: `dictionary` (as many as the dictionary), `prefix`
-    (as many as the page), or "".
+    grows: a value of it can take more bytes than the page has for it: as many as the dictionary (`dictionary`) or as
+    the page (`prefix`); "" where it cannot.
     """
 
     kind: int
@@ -86,8 +86,8 @@ def _read_header(data: bytes, at: int, size: int) -> Page:
     inner = found.get(_DATA_V1) or found.get(_DATA_V2) or found.get(7)
     details = inner if isinstance(inner, dict) else {}
     values, encoding = details.get(1, 0), details.get(4 if _DATA_V2 in found else 2)
-    if not isinstance(values, int) or values < 0:
-        raise BadPage(f"the page at byte {at} says that it has {values} values")
+    if not isinstance(values, int) or values < 0 or isinstance(encoding, dict):
+        raise BadPage(f"the page at byte {at} says what its values are in a way that makes no sense")
     grows = ""
     if kind != DICTIONARY_PAGE:
         grows = "dictionary" if encoding in _DICTIONARY_ENCODINGS else "prefix" if encoding == _SHARED_PREFIXES else ""

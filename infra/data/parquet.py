@@ -25,9 +25,14 @@ _COMPRESSION = "zstd"
 
 
 def batch_rows(file: InputFile) -> int:
-    """Rows to decode at once: about BATCH_BYTES of them."""
-    row_bytes = sum(file.row_group_bytes) // max(1, file.rows)
-    return max(16, min(16_384, BATCH_BYTES // max(1, row_bytes)))
+    """Rows to decode at once: about BATCH_BYTES of them, where they are widest."""
+    return batch_rows_of(file.row_group_bytes, file.row_groups)
+
+
+def batch_rows_of(sizes: Sequence[int], rows: Sequence[int]) -> int:
+    """sizes, rows: of each row group. One that is wider than the others counts for all."""
+    widest = max((size // max(1, count) for size, count in zip(sizes, rows, strict=False)), default=0)
+    return max(16, min(16_384, BATCH_BYTES // max(1, widest)))
 
 
 class OwnedFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
@@ -97,26 +102,30 @@ def _why_not(objects: Objects, uri: str, detail: str) -> str:
 
 
 def parquet_facts(objects: Objects, found: ObjectFacts) -> tuple[InputFile, pa.Schema]:
-    """A file as it goes on the frozen list (its place in the whole still 0), and its schema."""
-    file = open_parquet(objects, found.uri)
-    with file:
-        try:
-            schema = file.schema_arrow
-        except (pa.ArrowException, OSError) as error:
-            raise BadInput(source=found.uri, reason=f"its schema cannot be read: {error}") from error
-        if not len(schema):
-            raise BadInput(source=found.uri, reason="it has no columns")
-        footer = file.metadata
-        groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
-        facts = InputFile(
-            uri=found.uri,
-            size=found.size,
-            stamp=found.stamp,
-            rows=footer.num_rows,
-            first_row=0,
-            row_groups=tuple(group.num_rows for group in groups),
-            row_group_bytes=tuple(group.total_byte_size for group in groups),
-        )
+    """A file as it goes on the frozen list (its place in the whole still 0), and its schema. Raises BadInput."""
+    with open_parquet(objects, found.uri) as file:
+        return facts_of(file, found)
+
+
+def facts_of(file: OwnedFile, found: ObjectFacts) -> tuple[InputFile, pa.Schema]:
+    """As `parquet_facts`, of a file that is open already."""
+    try:
+        schema = file.schema_arrow
+    except (pa.ArrowException, OSError) as error:
+        raise BadInput(source=found.uri, reason=f"its schema cannot be read: {error}") from error
+    if not len(schema):
+        raise BadInput(source=found.uri, reason="it has no columns")
+    footer = file.metadata
+    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+    facts = InputFile(
+        uri=found.uri,
+        size=found.size,
+        stamp=found.stamp,
+        rows=footer.num_rows,
+        first_row=0,
+        row_groups=tuple(group.num_rows for group in groups),
+        row_group_bytes=tuple(group.total_byte_size for group in groups),
+    )
     return facts, schema.remove_metadata()
 
 

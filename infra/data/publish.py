@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from infra.data.frozen import FrozenJobs
 from infra.data.manifest import PublishedPart, manifest_uri, read_manifest, write_manifest
 from infra.data.order import in_order, restore_order
+from infra.sql.blobs import SCHEME
 from jobs.errors import NightmillError, OutputTaken, Refused
 from jobs.model import Job, Part
 from jobs.ports.objects import Objects
@@ -96,7 +97,11 @@ def check_output_folder(objects: Objects, output: str, job_id: str | None = None
 
 
 def check_writable(objects: Objects, output: str, job_id: str) -> None:
-    """Put something small into the folder and take it away again. Raises OutputUnwritable, Unavailable."""
+    """Put something small into the folder and take it away again; not into the database, which takes the job's record
+    next. Raises OutputUnwritable, Unavailable.
+    """
+    if output.startswith(f"{SCHEME}:"):
+        return
     probe = f"{output.rstrip('/')}/.{job_id}"
     try:
         objects.put_if_absent(probe, b"")

@@ -15,7 +15,7 @@ from infra.data.frozen import FrozenJob, FrozenJobs
 from infra.data.read import RowReader, Rows, TooMuch
 from infra.data.staging import staged_uri, write_staged
 from infra.data.survey import survey
-from infra.data.universe import Layout, layout, sizes_of
+from infra.data.universe import Layout, layout
 from infra.data.weigh import weigh
 from jobs.model import InputFile, Job, Source, Task
 from jobs.plan import PlanPolicy, Sizes, cut, split, target_rows
@@ -56,7 +56,7 @@ class Planner:
         ranges = found.rows(segment)
         cutter = _Cutter(job, segment, self._policy, found.universe.size, rows_per_s)
         if ending:
-            cutter.point(ranges, _no_sizes(count(ranges)), 0)
+            cutter.point(ranges, _unread(count(ranges), encoded_row_bytes(frozen, ranges)), 0)
         else:
             for part in self._blocks(frozen, found, ranges):
                 self._plan_block(frozen, part, cutter)
@@ -85,7 +85,9 @@ class Planner:
         with self._lock:
             known = self._decoded.get(frozen.job.id)
         if known is None:
-            first = found.universe.ranges(0, min(_PROBED_ROWS, found.universe.size))
+            first = found.universe.ranges(0, 1)
+            fits = self._policy.order_bytes // max(1, encoded_row_bytes(frozen, first))
+            first = found.universe.ranges(0, max(1, min(_PROBED_ROWS, found.universe.size, fits)))
             probe = self._read(frozen, first, frozen.needed, None)
             known = sum(column.nbytes for column in probe.columns.values()) // max(1, probe.size) + 16
             if frozen.template is None:
@@ -106,7 +108,7 @@ class Planner:
         rows = self._read(frozen, ranges, frozen.mentioned, room)
         estimated = survey(frozen, rows, self._policy)
         weighed = weigh(estimated.tree, pc.sum(estimated.tokens).as_py() or 0, self._policy)
-        row_bytes = encoded_row_bytes(frozen)
+        row_bytes = encoded_row_bytes(frozen, ranges)
         if weighed.order is None or rows.faults:
             # Rows that cannot be read would lie in a staged file as nulls: they stay where they are.
             cutter.point(ranges, _sizes(estimated.tokens, row_bytes), estimated.output_tokens)
@@ -186,12 +188,14 @@ def _sizes(tokens: pa.Array, row_bytes: int) -> Sizes:
     return Sizes(tokens=sums, bytes=[4 * total + row_bytes * number for number, total in enumerate(sums)])
 
 
-def _no_sizes(rows: int) -> Sizes:
-    nothing = [0] * (rows + 1)
-    return Sizes(tokens=nothing, bytes=nothing)
+def _unread(rows: int, row_bytes: int) -> Sizes:
+    """Of rows that are given up without a look at them."""
+    return Sizes(
+        tokens=[0] * (rows + 1), bytes=range(0, row_bytes * (rows + 1), row_bytes) if row_bytes else [0] * (rows + 1)
+    )
 
 
-def encoded_row_bytes(frozen: FrozenJob) -> int:
-    """Bytes of an input row as Parquet counts them before compression."""
-    files = frozen.index.files
-    return sum(sum(sizes_of(file)) for file in files) // max(1, frozen.index.rows)
+def encoded_row_bytes(frozen: FrozenJob, ranges: Ranges) -> int:
+    """Bytes of the input row of one of these rows, where it is widest, before compression."""
+    copies = frozen.job.spec.copies
+    return frozen.index.row_bytes([Range(start // copies, -(-stop // copies)) for start, stop in ranges])

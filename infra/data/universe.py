@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from infra.data.index import sizes_of
 from infra.data.parquet import write_table
 from jobs.errors import Exists
 from jobs.model import InputFile, JobSpec
@@ -106,13 +107,6 @@ def _frozen_stops(objects: Objects, uri: str, stops: Sequence[int]) -> Sequence[
         found: list[int] = json.loads(objects.read(uri))["stops"]
         return found
     return stops
-
-
-def sizes_of(file: InputFile) -> Sequence[int]:
-    """Uncompressed bytes of each row group; guessed from the file's size where nobody wrote them down."""
-    if file.row_group_bytes:
-        return file.row_group_bytes
-    return [4 * file.size * rows // max(1, file.rows) for rows in file.row_groups]
 
 
 def save_rows(objects: Objects, uri: str, rows: Iterable[int]) -> int:

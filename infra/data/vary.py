@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise, product
+from math import prod
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,9 +12,15 @@ import pyarrow.compute as pc
 from jobs.errors import BadInput
 from jobs.model import JobSpec
 
+MOST_COPIES = 10_000
+"""Of a row. They are held in memory for each task, and all that names them grows with their number."""
+
 
 def check_vary(vary: Mapping[str, Sequence[str]]) -> None:
     """Ids of copies must differ, also from those of other rows' copies. Raises BadInput."""
+    if (copies := prod(len(values) for values in vary.values())) > MOST_COPIES:
+        reason = f"the values make {copies:,} copies of each row; there may be {MOST_COPIES:,}"
+        raise BadInput(source="--vary", reason=reason)
     for name, values in vary.items():
         option = f"--vary {name}"
         if not values or not all(values):
@@ -26,12 +33,11 @@ def check_vary(vary: Mapping[str, Sequence[str]]) -> None:
 
 
 def _check_colons(vary: Mapping[str, Sequence[str]]) -> None:
-    """ "a" with ":x:y" would be "a:x" with ":y"."""
-    ends = _suffixes(vary)
-    for end in ends:
-        if sum(other.endswith(end) for other in ends) > 1:
-            reason = f"with colons in the values, ids that end in {end!r} may be made in two ways; use other values"
-            raise BadInput(source="--vary", reason=reason)
+    """ "a" with ":x:y" would be "a:x" with ":y". Backwards and sorted, what ends as another does stands behind it."""
+    for end, other in pairwise(sorted(end[::-1] for end in _suffixes(vary))):
+        if other.startswith(end):
+            reason = f"with colons in the values, ids that end in {end[::-1]!r} may be made in two ways"
+            raise BadInput(source="--vary", reason=f"{reason}; use other values")
 
 
 def vary_columns(spec: JobSpec, rows: pa.Array) -> dict[str, pa.Array]:

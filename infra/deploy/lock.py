@@ -31,7 +31,8 @@ OPENMP_NEEDS = ("intel-cmplr-lib-ur==2024.2.1 ; sys_platform == 'linux' and plat
 
 SETS = {
     # name: (extras, further requirements, left out)
-    "core": (("server",), ("setuptools",), LEFT_OUT),  # setuptools builds Nightmill itself without fetching one unchecked
+    # setuptools builds Nightmill itself without fetching one unchecked.
+    "core": (("server",), ("setuptools",), LEFT_OUT),
     "engine": (("cpu", "models"), (*TORCH_NEEDS, *OPENMP_NEEDS), LEFT_OUT),
     "demo": (("demo",), (), (*LEFT_OUT, *LEFT_OUT_OF_DEMO)),
     "dev": (("dev",), (), LEFT_OUT),

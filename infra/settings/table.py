@@ -275,6 +275,13 @@ class Settings(Value):
     idempotency_keep_s: float = _setting(
         86_400.0, "How long the answer to an idempotency key is remembered.", "seconds", low=60
     )
+    sweep_every_s: float = _setting(
+        3600.0,
+        "How often what is up deletes the bytes of files that were deleted or have expired; 0: only `nightmill sweep` "
+        "does.",
+        "seconds",
+        low=0,
+    )
     request_timeout_s: float = _setting(
         60.0, "How long the API may take for a request that is no upload, download or stream.", "seconds", low=1
     )
@@ -283,6 +290,20 @@ class Settings(Value):
     )
     stop_grace_s: float = _setting(
         10.0, "How long requests may still end when the API is told to stop.", "seconds", low=0, high=3600
+    )
+
+    max_input_rows: int = _setting(
+        1_000_000_000, "Rows that a tenant's Parquet input may have, over REST or by a topic.", "rows", low=1
+    )
+    max_input_columns: int = _setting(
+        2000, "Columns that it may have, the leaves of nested ones counted.", "columns", low=1
+    )
+    max_input_gib: int = _setting(4096, "What its pages may come to, unpacked.", "GiB", low=1)
+    look_memory_mib: int = _setting(
+        1024, "Memory that the process may take which looks at it first.", "MiB", low=64, high=1_048_576
+    )
+    look_timeout_s: float = _setting(
+        60.0, "How long that may take, beside a second for each 50 MiB of it.", "seconds", low=1, high=86_400
     )
 
     private_hosts: tuple[str, ...] = _setting(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,6 +15,8 @@ from jobs.errors import NotFound, QuotaExceeded
 from jobs.filing import Batch
 
 _batches, _files = tables.batches.c, tables.stored_files.c
+_BATCH = sa.select(_batches.record).where(_batches.id == sa.bindparam("of_batch"))
+_LOCKED = _BATCH.with_for_update()
 _place = sa.tuple_(_batches.created_at, _batches.id)
 
 
@@ -98,14 +101,19 @@ def _check_input(connection: sa.Connection, batch: Batch, now: float) -> None:
         raise filestore.unknown(batch.input_file)
 
 
+@lru_cache(maxsize=4096)
+def _batch_of(text: str) -> Batch:
+    """The keeper reads the same open batches five times a second."""
+    return codec.decode(Batch, text)
+
+
 def _find(connection: sa.Connection, batch_id: str, *, lock: bool = False) -> Batch | None:
-    query = sa.select(_batches.record).where(_batches.id == batch_id)
-    text = connection.execute(query.with_for_update() if lock else query).scalar_one_or_none()
-    return None if text is None else codec.decode(Batch, text)
+    text = connection.execute(_LOCKED if lock else _BATCH, {"of_batch": batch_id}).scalar_one_or_none()
+    return None if text is None else _batch_of(text)
 
 
 def _all(connection: sa.Connection, query: sa.Select[Any]) -> list[Batch]:
-    return [codec.decode(Batch, text) for text in connection.execute(query).scalars()]
+    return [_batch_of(text) for text in connection.execute(query).scalars()]
 
 
 def _row(batch: Batch, now: float) -> dict[str, Any]:

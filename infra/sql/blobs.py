@@ -16,7 +16,6 @@ import sqlalchemy as sa
 
 from infra.sql import dialect
 from infra.sql.engine import Database
-from infra.sql.shelf import all_of
 from infra.sql.tables_blobs import blobs
 from jobs.errors import Exists, NotFound, Refused
 from jobs.ports.objects import ObjectFacts
@@ -25,6 +24,11 @@ SCHEME = "db"
 MAX_BYTES = 64 << 20
 _PAGE = 1000
 _blob = blobs.c
+_KNOWN = sa.select(_blob.uri, _blob.size, _blob.stamp)
+_FACTS = _KNOWN.where(_blob.uri == sa.bindparam("of_uri"))
+_LIST = _KNOWN.where(_blob.uri > sa.bindparam("after"), _blob.uri < sa.bindparam("end")).order_by(_blob.uri)
+_LIST = _LIST.limit(_PAGE)
+_DATA = sa.select(_blob.data).where(_blob.uri == sa.bindparam("of_uri"))
 
 
 class SqlObjects:
@@ -69,19 +73,17 @@ class SqlObjects:
         return io.BytesIO(self.read(uri))
 
     def facts(self, uri: str) -> ObjectFacts | None:
-        query = sa.select(_blob.uri, _blob.size, _blob.stamp).where(_blob.uri == uri)
-        row = self._db.ask(lambda connection: connection.execute(query).one_or_none())
+        row = self._db.ask(lambda connection: connection.execute(_FACTS, {"of_uri": uri}).one_or_none())
         return None if row is None else ObjectFacts(uri=row.uri, size=row.size, stamp=row.stamp)
 
     def list(self, prefix: str, *, unfinished: bool = False) -> Iterator[ObjectFacts]:  # noqa: ARG002 - puts are whole
-        after, end = f"{prefix.rstrip('/')}/", f"{prefix.rstrip('/')}0"  # "0" follows "/"
+        at = {"after": f"{prefix.rstrip('/')}/", "end": f"{prefix.rstrip('/')}0"}  # "0" follows "/"
         while True:
-            query = sa.select(_blob.uri, _blob.size, _blob.stamp).where(_blob.uri > after, _blob.uri < end)
-            page = self._db.ask(all_of(query.order_by(_blob.uri).limit(_PAGE)))
+            page = self._db.ask(lambda connection: connection.execute(_LIST, at).all())
             yield from [ObjectFacts(uri=row.uri, size=row.size, stamp=row.stamp) for row in page]
             if len(page) < _PAGE:
                 return
-            after = page[-1].uri
+            at["after"] = page[-1].uri
 
     def delete(self, uri: str) -> None:
         self.delete_many([uri])
@@ -119,13 +121,13 @@ def _facts_of(row: dict[str, Any]) -> ObjectFacts:
 def _put(connection: sa.Connection, new: dict[str, Any]) -> None:
     if dialect.insert_new(connection, blobs, new):
         return
-    there = connection.execute(sa.select(_blob.stamp).where(_blob.uri == new["uri"])).scalar_one_or_none()
-    if there != new["stamp"]:
+    there = connection.execute(_FACTS, {"of_uri": new["uri"]}).one_or_none()
+    if there is None or there.stamp != new["stamp"]:
         raise Exists(uri=new["uri"])
 
 
 def _data(connection: sa.Connection, uri: str) -> bytes:
-    data = connection.execute(sa.select(_blob.data).where(_blob.uri == uri)).scalar_one_or_none()
+    data = connection.execute(_DATA, {"of_uri": uri}).scalar_one_or_none()
     if data is None:
         raise NotFound(kind="object", name=uri, hint="It may have been deleted or moved.")
     return bytes(data)

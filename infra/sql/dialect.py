@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -46,20 +47,34 @@ def upsert(
     """Insert rows, or overwrite all other columns of those that are there."""
     if not rows:
         return
-    statement = insert(connection, table)
-    changed = {name: statement.excluded[name] for name in rows[0] if name not in keys}
-    connection.execute(statement.on_conflict_do_update(index_elements=list(keys), set_=changed), list(rows))
+    connection.execute(_upsert(connection.dialect.name, table, tuple(rows[0]), tuple(keys)), list(rows))
 
 
 def insert_new(connection: sa.Connection, table: sa.Table, row: Mapping[str, Any]) -> bool:
     """Insert a row; False if one of its unique keys is taken, for certain: another's transaction is waited for."""
-    statement = insert(connection, table).on_conflict_do_nothing().returning(*table.primary_key)
-    return connection.execute(statement, row).first() is not None
+    return connection.execute(_insert_new(connection.dialect.name, table), row).first() is not None
 
 
 def insert(connection: sa.Connection, table: sa.Table) -> Any:
     """An INSERT that can say ON CONFLICT, which both databases write alike."""
-    return sqlite_insert(table) if is_sqlite(connection) else postgresql_insert(table)
+    return _insert(connection.dialect.name, table)
+
+
+def _insert(dialect_name: str, table: sa.Table) -> Any:
+    return sqlite_insert(table) if dialect_name == "sqlite" else postgresql_insert(table)
+
+
+@cache
+def _insert_new(dialect_name: str, table: sa.Table) -> Any:
+    """Made once: to build a statement takes longer than to carry it out."""
+    return _insert(dialect_name, table).on_conflict_do_nothing().returning(*table.primary_key)
+
+
+@cache
+def _upsert(dialect_name: str, table: sa.Table, columns: tuple[str, ...], keys: tuple[str, ...]) -> Any:
+    statement = _insert(dialect_name, table)
+    changed = {name: statement.excluded[name] for name in columns if name not in keys}
+    return statement.on_conflict_do_update(index_elements=list(keys), set_=changed)
 
 
 def among(connection: sa.Connection, column: sa.ColumnElement[Any], names: Sequence[Any]) -> sa.ColumnElement[bool]:

@@ -25,8 +25,10 @@ PRAGMAS = (
     "PRAGMA synchronous = FULL",  # a commit survives a power cut
     "PRAGMA wal_autocheckpoint = 1000",  # pages
     "PRAGMA recursive_triggers = ON",  # else INSERT OR REPLACE deletes past the append-only triggers
-    "PRAGMA cache_size = -16000",  # KiB a connection
+    "PRAGMA cache_size = -4000",  # KiB a connection, of which there are many
 )
+_READERS = 64
+"""Connections that are kept. To open one costs ten reads, and an API's threads, keepers and planners all read."""
 
 
 class Database:
@@ -105,7 +107,7 @@ def sqlite_database(path: Path, *, clock: Clock, pace: Pace) -> Database:
 
 def sqlite_reader(path: Path) -> sa.Engine:
     """An engine whose connections open no transaction: each statement sees its own snapshot and takes no lock."""
-    return _engine(path, QueuePool, isolation_level="AUTOCOMMIT", pool_size=4, max_overflow=-1)
+    return _engine(path, QueuePool, isolation_level="AUTOCOMMIT", pool_size=_READERS, max_overflow=-1)
 
 
 def sqlite_writer(path: Path) -> sa.Engine:

@@ -14,6 +14,9 @@ from jobs.errors import Conflict, NotFound, WrongState
 from jobs.model import InputFile, Job, JobState, Priority, TaskState, Usage
 
 _jobs = tables.jobs.c
+_JOB = rows.jobs_with_totals.where(_jobs.id == sa.bindparam("of_job"))
+_input = tables.input_files.c
+_FILES = sa.select(_input.file).where(_input.job == sa.bindparam("of_job")).order_by(_input.place)
 _SHORTEST = 4  # characters of an abbreviated id
 _CANDIDATES = 5
 _ID_PREFIX = "job-"
@@ -59,9 +62,8 @@ class SqlJobs(Shelf):
         return found[0]
 
     def files(self, job_id: str) -> list[InputFile]:
-        file = tables.input_files.c
-        query = sa.select(file.file).where(file.job == job_id).order_by(file.place)
-        return [codec.decode(InputFile, text) for (text,) in self._db.ask(all_of(query))]
+        found = self._db.ask(lambda c: c.execute(_FILES, {"of_job": job_id}).all())
+        return [codec.decode(InputFile, text) for (text,) in found]
 
     def jobs(self, *, tenant: str | None = None, limit: int = 100, after: str | None = None) -> list[Job]:
         def work(connection: sa.Connection) -> list[Job]:
@@ -95,6 +97,13 @@ class SqlJobs(Shelf):
         ]
         found = self._db.ask(lambda c: [row for query in queries for row in c.execute(query)])
         return [rows.job_of(row) for row in found]
+
+    def job_states(self, job_ids: Sequence[str]) -> dict[str, JobState]:
+        def read(connection: sa.Connection) -> dict[str, JobState]:
+            these = sa.select(_jobs.id, _jobs.state).where(dialect.among(connection, _jobs.id, list(job_ids)))
+            return {row.id: JobState(row.state) for row in connection.execute(these)}
+
+        return self._db.ask(read) if job_ids else {}
 
     def set_priority(self, job_id: str, priority: Priority) -> Job:
         def work(connection: sa.Connection) -> Job:
@@ -178,7 +187,7 @@ _FINAL = [state.value for state in JobState if state.terminal]
 
 
 def _get(connection: sa.Connection, job_id: str) -> Job:
-    row = connection.execute(rows.jobs_with_totals.where(_jobs.id == job_id)).one_or_none()
+    row = connection.execute(_JOB, {"of_job": job_id}).one_or_none()
     if row is None:
         raise _unknown(job_id)
     return rows.job_of(row)

@@ -26,6 +26,9 @@ _LINE = (
 )  # fmt: skip
 
 
+_UNFOLDED = sa.select(tables.inbox.c.id).where(tables.inbox.c.job == sa.bindparam("of_job")).limit(1)
+
+
 class SqlLedger(Shelf):
     """`jobs.ports.store.LedgerStore`."""
 
@@ -34,6 +37,9 @@ class SqlLedger(Shelf):
         if not self._db.ask(all_of(sa.select(tables.inbox.c.id).limit(1))):
             return Fold()
         return self._db.write(lambda c: folding.fold(c, max_entries, self._db.now(c)))
+
+    def unfolded(self, job_id: str) -> bool:
+        return bool(self._db.ask(lambda c: c.execute(_UNFOLDED, {"of_job": job_id}).first()))
 
     def balances(self) -> dict[tuple[str, str], int]:
         found = self._db.ask(all_of(sa.select(tables.balances)))

@@ -12,12 +12,13 @@ import sqlalchemy as sa
 from infra.sql import codec, dialect, moving, rows, tables
 from infra.sql.shelf import Shelf, all_of
 from jobs.errors import Broken, NotFound, Unavailable
-from jobs.model import JobState, Part, Priority, Task, TaskState, Usage
+from jobs.model import Job, JobState, Part, Priority, Task, TaskState, Usage
 from jobs.moves import Answer, Move
 from jobs.ports.store import Progress
 
 _tasks = tables.tasks.c
 _LEASED = _tasks.state == tables.literal(TaskState.LEASED.value)
+_ALL = sa.select(tables.tasks)
 _PAGE = 1000
 _BEAT = (
     tables.tasks.update()
@@ -79,6 +80,16 @@ class SqlTasks(Shelf):
         if row is None:
             raise NotFound(kind="task", name=task_id, hint="")
         return rows.task_of(row)
+
+    def with_jobs(self, task_ids: Sequence[str]) -> dict[str, tuple[Task, Job]]:
+        def read(connection: sa.Connection) -> dict[str, tuple[Task, Job]]:
+            these = connection.execute(_ALL.where(dialect.among(connection, _tasks.id, list(task_ids))))
+            found = [rows.task_of(row) for row in these]
+            owners = dialect.among(connection, tables.jobs.c.id, sorted({task.job for task in found}))
+            jobs = {row.id: rows.job_of(row) for row in connection.execute(rows.jobs_with_totals.where(owners))}
+            return {task.id: (task, jobs[task.job]) for task in found}
+
+        return self._db.ask(read) if task_ids else {}
 
     def tasks(self, job_id: str, states: frozenset[TaskState], limit: int = 1000) -> list[Task]:
         """One index scan of at most `limit` rows a state: a query over several states would sort all their tasks."""

@@ -27,6 +27,8 @@ _AUTHORITY = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(?::(?P<port>[0-9]{1,5
 _NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
 _UNFIT = re.compile(r"[^\x21-\x7e]|[\\#]")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_NOBODY = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
+"""What a resolver says of a name that is nobody's; anything else may be otherwise the next time."""
 _LOOKUPS = 8
 _LOOKUP_S = 10.0
 
@@ -131,7 +133,7 @@ def addresses_of(place: Place, *, resolve: Resolve, private_hosts: Collection[st
     except ValueError:
         found = tuple(resolve(place.host, place.port))
     if not found:
-        raise Unavailable(reason=f"{place.netloc} has no address")
+        raise _refused(place.netloc, "its host has no address")
     if place.host not in private_hosts:
         for address in found:
             if not is_public(address):
@@ -157,7 +159,9 @@ def is_public(address: str) -> bool:
 
 
 class SystemResolver:
-    """Asks the system, and waits no longer than `_LOOKUP_S`: its own patience can be minutes."""
+    """Asks the system, and waits no longer than `_LOOKUP_S`: its own patience can be minutes. Nothing for a name that
+    is nobody's.
+    """
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="lookup")
@@ -168,6 +172,10 @@ class SystemResolver:
             found = asked.result(_LOOKUP_S)
         except TimeoutError:
             raise Unavailable(reason=f"the name {host} could not be resolved within {_LOOKUP_S:g} s") from None
+        except socket.gaierror as error:
+            if error.errno in _NOBODY:
+                return []
+            raise Unavailable(reason=f"the name {host} could not be resolved: {error}") from error
         except (OSError, UnicodeError) as error:
             raise Unavailable(reason=f"the name {host} could not be resolved: {error}") from error
         return list(dict.fromkeys(str(info[4][0]) for info in found))

@@ -18,6 +18,7 @@ class SubmitRequest(Value):
     for never. deadline_s: from the job's creation. output: folder URI. pool: a declared one, or None for the first
     that serves the model. asked_model: another name of `model`, by which the lines of a JSONL input ask for it.
     endpoint: that each of those lines must name; "" for whatever the first one names. webhook: as in `JobSpec`.
+    foreign: the input is a tenant's, named over REST or by a topic: it is looked at in a process of its own, in bounds.
     """
 
     input: str
@@ -49,6 +50,7 @@ class SubmitRequest(Value):
     asked_model: str = ""
     endpoint: str = ""
     webhook: str = ""
+    foreign: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -138,6 +138,10 @@ class JobStore(Protocol):
         """
         ...
 
+    def job_states(self, job_ids: Sequence[str]) -> dict[str, JobState]:
+        """job → its state; unknown ones are left out."""
+        ...
+
     def set_priority(self, job_id: str, priority: Priority) -> Job:
         """For tasks that are released from now on; raises WrongState for a job in a terminal state."""
         ...
@@ -179,6 +183,10 @@ class TaskStore(Protocol):
 
     def task(self, task_id: str) -> Task:
         """Raises NotFound."""
+        ...
+
+    def with_jobs(self, task_ids: Sequence[str]) -> dict[str, tuple[Task, Job]]:
+        """These tasks as they stand now, by id, each with its job; unknown ones are left out."""
         ...
 
     def tasks(self, job_id: str, states: frozenset[TaskState], limit: int = 1000) -> list[Task]:
@@ -250,6 +258,10 @@ class LedgerStore(Protocol):
 
     def fold(self, max_entries: int = 5000) -> Fold:
         """Drain the inbox: balances, job totals, one sealed block; one transaction. Any process may call it."""
+        ...
+
+    def unfolded(self, job_id: str) -> bool:
+        """Whether something of a job's is still in the inbox."""
         ...
 
     def balances(self) -> dict[tuple[str, str], int]:

@@ -5,6 +5,10 @@
     commits        commits of tasks a second on PostgreSQL and SQLite
     embeddings     short embeddings by one engine process and by two
 
+of the REST API, only where named (`make bench-api`):
+
+    api            creates, reads, inline rows, batches of one line, large files; by uvicorn and by Ray Serve
+
 and of a cluster, only where named (`make bench-cluster`):
 
     cluster        the million through Kafka, PostgreSQL, S3 and Ray beside the embedded run
@@ -13,7 +17,9 @@ and of a cluster, only where named (`make bench-cluster`):
 
 ROUNDS (5; cluster 3): rounds of those that compare. ROWS (1,000,000): rows of million and cluster. WORKERS (1): of the
 cluster's pool. URGENT (100): small jobs of each priority. CHATS (4000): of
-cluster_vllm. Files go to build/benchmarks.
+cluster_vllm. SECONDS (3): of each round of the API's creates and reads. API_ROWS (100,000), BATCHES (1000),
+UPLOAD_MIB (256), DOWNLOAD_MIB (1024): what goes through the API. SERVE (1): 0 leaves Ray Serve out. Files
+go to build/benchmarks.
 """
 
 from __future__ import annotations
@@ -26,7 +32,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import against_vllm, cluster, cluster_vllm, commits, embeddings, machine, million, urgent
+from tests.benchmarks import against_vllm, api, cluster, cluster_vllm, commits, embeddings, machine, million, urgent
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "benchmarks"
@@ -51,6 +57,21 @@ OF_A_CLUSTER: dict[str, Callable[[Path], None]] = {
 }
 
 
+OF_THE_API: dict[str, Callable[[Path], None]] = {
+    "api": lambda folder: api.run(
+        folder,
+        api.Sizes(
+            seconds=_number("SECONDS", 3),
+            rows=_number("API_ROWS", 100_000),
+            batches=_number("BATCHES", 1000),
+            upload_mib=_number("UPLOAD_MIB", 256),
+            download_mib=_number("DOWNLOAD_MIB", 1024),
+        ),
+        cluster=bool(_number("SERVE", 1)),
+    ),
+}
+
+
 def _if_possible(piece: Callable[[], None]) -> None:
     """A service that is not there skips a test, and a benchmark too."""
     try:
@@ -64,7 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=usage, epilog="\n\n".join(rest), formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    pieces = PIECES | OF_A_CLUSTER
+    pieces = PIECES | OF_THE_API | OF_A_CLUSTER
     parser.add_argument("name", nargs="*", metavar="NAME", help=f"{' or '.join(pieces)}; default: {', '.join(PIECES)}")
     names = parser.parse_args().name or list(PIECES)
     if unknown := sorted(set(names) - set(pieces)):

@@ -91,6 +91,7 @@ def cluster(folder: Path, pools: str, models: Sequence[Sequence[str]] = ()) -> I
 
     pools: TOML of the pools. models: words after `nightmill models add`, for models that are not shipped.
     """
+    os.environ.setdefault("RAY_worker_niceness", "0")  # no contender steps back for another; Ray's own default is 15
     town = Town(folder / "town", say=lambda _: None)
     town.up()
     place: Place | None = None

@@ -106,6 +106,8 @@ def ray_data(spec: EngineSpec, chats: Path) -> dict[str, Any]:
     )
     processor = build_processor(config, preprocess=_asked, postprocess=_answered)
     bodies = [json.loads(line)["body"] for line in chats.read_text().splitlines()]
+    for body in bodies:
+        del body["model"]  # it would be taken for an adapter's name
     rows = processor(ray.data.from_items(bodies)).take_all()
     began = min([row["at"] - row["took"] for row in rows])
     return {

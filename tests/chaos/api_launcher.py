@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     trap, stopped = Trap(springs=tuple(options.at)), threading.Event()
     points.set_up(trap)
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    with town(options.folder, api_port=options.port) as opened:
+    with town(options.folder, api_port=options.port, request_timeout_s=5) as opened:
         opened.key(text=options.key)
         stopped.wait()
     if options.count is not None:

@@ -12,6 +12,8 @@ from tests.chaos_cluster.plans import REPEATS, Fault, Plan
 
 MOST_REPEATED = 0.02
 """Share of the job's tokens that one kill may cost."""
+AT_ONCE_S = 0.2
+"""Of faults that strike so close together each is told the pause of both."""
 
 
 @dataclass(kw_only=True)
@@ -52,23 +54,25 @@ class Told:
     def __str__(self) -> str:
         again = f"{self.repeated:.2%} of the output tokens generated again ({self.booked:.2%} in the book)"
         head = f"{self.plan}\n  {self.total_s:.1f} s in all, {again}, {self.lost} leases of frozen workers ended"
-        again_s = recoveries([one.at_s for one in self.struck], self.commits_s)
-        faults = [f"{one}; rows committed again after {s:.1f} s" for one, s in zip(self.struck, again_s, strict=True)]
+        pauses_s = longest_pauses([one.at_s for one in self.struck], self.commits_s)
+        faults = [
+            f"{one}; then no row was committed for {s:.1f} s" for one, s in zip(self.struck, pauses_s, strict=True)
+        ]
         struck = {one.fault for one in self.struck}
         faults += [f"  never came to: {fault}" for fault in self.plan.faults if fault not in struck]
         return "\n".join([head, *faults, *(f"  WRONG: {wrong}" for wrong in self.wrong)])
 
 
-def recoveries(strikes_s: Sequence[float], commits_s: Sequence[float]) -> list[float]:
-    """For each strike the seconds until rows were committed again: to the end of the longest pause between two commits
-    that is its own. (What is on its way when a fault strikes is still committed; so a pause is that of the last strike
-    before its middle.)
+def longest_pauses(strikes_s: Sequence[float], commits_s: Sequence[float]) -> list[float]:
+    """For each strike the longest time without a commit that is its own: how long it takes until rows are committed
+    again. What is on its way when a fault strikes is still committed; so a pause is that of the last strike before its
+    middle.
     """
     found = []
     for at_s, next_s in zip(strikes_s, [*strikes_s, math.inf][1:], strict=True):
         seen = [at_s, *(s for s in commits_s if s > at_s)]
-        pauses = [(b - a, b) for a, b in pairwise(seen) if (a + b) / 2 < max(next_s, at_s + 0.2)]
-        found.append(max(pauses, default=(0.0, at_s))[1] - at_s)
+        own = [b - a for a, b in pairwise(seen) if (a + b) / 2 < max(next_s, at_s + AT_ONCE_S)]
+        found.append(max(own, default=0.0))
     return found
 
 

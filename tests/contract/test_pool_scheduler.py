@@ -50,6 +50,7 @@ class Hall:
             picking=PickPolicy(lower_share=0.25, release=RELEASE),
             pause=PauseRule(),
             threads=Inline(),
+            quick=Inline(),
         )
 
     def plan(self, job, files, segment, *, ending, rows_per_s):

@@ -33,8 +33,8 @@ class SlowWorker:
     def room(self, priority):
         return not self._busy.is_set()
 
-    def whom(self, priority):
-        return None if self._busy.is_set() else "worker"
+    def whom(self, wanted):
+        return [None if self._busy.is_set() else "worker" for _ in wanted]
 
     def accept(self, job, task):
         self.accepted.append(task)
@@ -53,8 +53,8 @@ class Full:
     def room(self, priority):
         return False
 
-    def whom(self, priority):
-        return None
+    def whom(self, wanted):
+        return [None for _ in wanted]
 
     def accept(self, job, task):
         raise AssertionError(task)

@@ -16,8 +16,9 @@ from tests.support.engine import ScriptedEngine
 from tests.support.rows import MemoryRows, MemorySink
 from tests.support.store import BoardStore, a_store
 from tests.support.values import a_job
+from workers.given import WorkerPolicy
 from workers.settler import Settler
-from workers.worker import Worker, WorkerPolicy
+from workers.worker import Worker
 
 T = TypeVar("T")
 

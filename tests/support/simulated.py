@@ -25,8 +25,9 @@ from tests.support.rows import MemoryRows, MemorySink
 from tests.support.store import BoardStore, a_store
 from tests.support.values import a_job, a_task, span
 from workers.crews import Crowd
+from workers.given import WorkerPolicy
 from workers.settler import Settler
-from workers.worker import Worker, WorkerPolicy
+from workers.worker import Worker
 
 STEP_S, LOOK_S, HAND_OVER_S, READ_S = 0.01, 0.2, 0.05, 0.1
 
@@ -110,7 +111,7 @@ class Simulation:
             self._looked_s = self.clock.monotonic()
             self.crowd.seen({"w": {p: self.worker.room_tokens(p) for p in Priority}})
         for task in self.store.in_state(TaskState.QUEUED):
-            if self.crowd.whom(task.priority) is None:
+            if not self.crowd.room(task.priority):
                 break
             self._lease(task)
         self.hands.due()

@@ -45,6 +45,11 @@ class BoardStore(Store):
             raise NotFound(kind="task", name=task_id, hint="")
         return self.board.tasks[task_id]
 
+    def with_jobs(self, task_ids: Sequence[str]) -> dict[str, tuple[Task, Job]]:
+        self._reach()
+        job, tasks = self._job.evolve(state=self.board.job_state), self.board.tasks
+        return {name: (tasks[name], job) for name in task_ids if name in tasks}
+
     def tasks(self, job_id: str, states: frozenset[TaskState], limit: int = 1000) -> list[Task]:
         self._reach()
         found = [task for task in self.board.tasks.values() if task.job == job_id and task.state in states]

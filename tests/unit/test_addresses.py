@@ -1,6 +1,7 @@
 """infra/web/addresses.py: which URLs may be called, and where the call goes."""
 
 import ipaddress
+import socket
 import threading
 
 import pytest
@@ -144,10 +145,23 @@ def test_a_host_that_is_allowed_by_name_may_be_anywhere():
         addresses_of(read_url("http://sub.hooks.internal/"), resolve=resolve, private_hosts={"hooks.internal"})
 
 
-def test_a_name_without_an_address_can_be_asked_again_later():
+def test_a_name_without_an_address_is_refused():
     resolve, _ = asked()
-    with pytest.raises(Unavailable, match=r"nobody\.example has no address"):
+    with pytest.raises(AddressRefused, match=r"nobody\.example cannot be called: its host has no address"):
         addresses_of(read_url("https://nobody.example"), resolve=resolve)
+
+
+@pytest.mark.parametrize(("fault", "found"), [(socket.EAI_NONAME, []), (socket.EAI_AGAIN, "away"), (None, "away")])
+def test_a_name_that_is_nobody_s_is_told_from_a_name_server_that_is_away(monkeypatch, fault, found):
+    def fails(*_, **__):
+        raise OSError("no network") if fault is None else socket.gaierror(fault, "words")
+
+    monkeypatch.setattr("socket.getaddrinfo", fails)
+    try:
+        told = SystemResolver()("nobody.example", 443)
+    except Unavailable:
+        told = "away"
+    assert told == found
 
 
 def test_a_resolver_that_hangs_is_not_waited_for(monkeypatch):

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.chaos_cluster.plans import FIRST_AT, LARGE_FROM, LARGE_ROWS, LAST_AT, MENU, ROWS, plan
-from tests.chaos_cluster.story import recoveries
+from tests.chaos_cluster.story import longest_pauses
 
 pytestmark = pytest.mark.unit
 
@@ -34,9 +34,9 @@ def test_faults_strike_in_turn_within_the_job_and_last_as_long_as_their_kind_may
     assert all(MENU[fault.kind][0] <= fault.seconds <= MENU[fault.kind][1] for fault in faults)
 
 
-def test_a_fault_is_over_at_the_end_of_the_longest_pause_that_is_its_own():
+def test_a_fault_is_told_the_longest_pause_that_is_its_own():
     commits = [1.0, 2.0, 5.0, 6.0, 20.0, 21.0]
-    assert recoveries([2.5, 7.0], commits) == [2.5, 13.0]
-    assert recoveries([2.5, 5.9], commits) == [2.5, 14.1]
-    assert recoveries([30.0], commits) == [0.0]
-    assert recoveries([], commits) == []
+    assert longest_pauses([2.5, 7.0], commits) == [2.5, 13.0]
+    assert longest_pauses([2.5, 5.9], commits) == [2.5, 14.0]
+    assert longest_pauses([30.0], commits) == [0.0]
+    assert longest_pauses([], commits) == []

@@ -21,6 +21,7 @@ class Yard:
     def __init__(self):
         self.there = {}
         self.removed = []
+        self.avoided = {}
 
     def workers(self, pool):
         return sorted(self.there)
@@ -28,8 +29,10 @@ class Yard:
     def reports(self, names):
         return {name: self.there[name] for name in names if self.there[name] is not None}
 
-    def start(self, pool, name):
-        self.there[name] = Report(name=name, pool=pool.name, phase=Phase.RUNNING, owner=f"{name}@here")
+    def start(self, pool, name, avoid=frozenset()):
+        phase = Phase.PENDING if avoid else Phase.RUNNING  # there is one node
+        self.avoided[name] = avoid
+        self.there[name] = Report(name=name, pool=pool.name, phase=phase, owner=f"{name}@here", node="node")
 
     def drain(self, name):
         self.set(name, phase=Phase.DRAINING)
@@ -201,3 +204,48 @@ def test_closing_drains_everything():
 def test_a_report_is_the_same_after_its_way():
     report = Report(name="w", pool="p", phase=Phase.RUNNING, room={p: p.rank for p in Priority}, rows=3, reason="ä")
     assert reports.decode(reports.encode(report)) == report
+
+
+# ---- machines that go ------------------------------------------------------------------------------
+
+
+def gone_soon(**pool):
+    """A worker whose machine is to be taken away, and who follows it: (the case, his name, the other's)."""
+    case = Case(job=A_JOB, max_workers=1, **pool)
+    (first,) = case.step()
+    case.yard.set(first, phase=Phase.DRAINING, going=True)
+    (second,) = set(case.step()) - {first}
+    return case, first, second
+
+
+def test_the_next_worker_avoids_a_machine_that_goes_and_no_further_one_is_started():
+    case, first, second = gone_soon()
+    for _ in range(5):
+        assert set(case.step()) == {first, second}
+    assert case.yard.avoided == {first: frozenset(), second: frozenset({"node"})}
+    assert case.fleet.standings["p"].failures == 0
+
+
+def test_a_machine_that_stays_after_all_is_used_again():
+    case, first, second = gone_soon()
+    case.yard.there.pop(first)
+    (third,) = case.step()
+    assert (second in case.yard.removed, case.yard.avoided[third]) == (True, frozenset())
+    assert case.fleet.standings["p"].failures == 0
+
+
+def test_a_worker_elsewhere_does_not_mind_whether_the_machine_goes():
+    case, first, second = gone_soon()
+    case.yard.set(second, phase=Phase.RUNNING, node="other")
+    case.step()
+    case.yard.there.pop(first)
+    assert [case.step(), case.step()] == [[second], [second]]
+
+
+def test_the_end_does_not_wait_for_a_worker_that_holds_its_place_with_empty_hands():
+    case, first, _ = gone_soon()
+    case.yard.set(first, open_tasks=1)
+    case.fleet.close()
+    assert first in case.step()
+    case.yard.set(first, open_tasks=0)
+    assert first not in case.step()

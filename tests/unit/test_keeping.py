@@ -17,7 +17,7 @@ class Desk:
     def __init__(self, *faults, has_job=False):
         self.faults, self.has_job, self.seen, self.given_up = [*faults], has_job, [], False
         self.clock = ManualClock()
-        self.keeping = Keeping(keeper=self, threads=Inline(), clock=self.clock)
+        self.keeping = Keeping(keeper=self, threads=Inline(), quick=Inline(), clock=self.clock)
 
     def open_batches(self):
         return [a_batch(name) for name in ("batch_bad", "batch_good") if not (name == "batch_bad" and self.given_up)]

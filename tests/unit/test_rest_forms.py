@@ -6,7 +6,7 @@ import hashlib
 import pytest
 
 from api.rest.forms import Form, read_form
-from jobs.errors import BadInput
+from jobs.errors import BadInput, StorageFull
 
 pytestmark = pytest.mark.unit
 KIND = "multipart/form-data; boundary=XX"
@@ -55,8 +55,15 @@ def test_fields_and_file_are_the_same_wherever_the_body_is_cut(tmp_path, cut):
         (a_form(("file", "a", b"1"), ("file", "b", b"2")), KIND, "one file"),
         (a_form(("purpose", None, b"x" * 5000)), KIND, "longer than 4096"),
         (a_form(*((f"f{n}", None, b"") for n in range(40))), KIND, "at most 32 fields"),
+        (a_form((f"{'n' * 100_000}", None, b"")), KIND, "no multipart form"),
     ],
 )
 def test_what_is_no_form_is_refused(tmp_path, body, kind, reason):
     with pytest.raises(BadInput, match=reason):
         read(body, tmp_path, kind=kind)
+
+
+def test_a_full_disk_is_no_fault_of_the_form(tmp_path):
+    (tmp_path / "file").symlink_to("/dev/full")
+    with pytest.raises(StorageFull):
+        read(a_form(("file", "in.jsonl", b"x" * (3 << 20))), tmp_path)

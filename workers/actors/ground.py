@@ -14,7 +14,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from infra.settings import Settings
 from infra.settings.wire import to_json
 from infra.sql import codec
-from jobs.pools import Free, Pool, placement, seat_stages
+from jobs.pools import Free, Placement, Pool, placement, seat_stages
 from workers.actors.common import (
     CALLS,
     ROLL_CALL_S,
@@ -45,7 +45,7 @@ class RayGround:
     def reports(self, names: Sequence[str]) -> Mapping[str, Report]:
         return self._roster.reports(names, timeout_s=ROLL_CALL_S)
 
-    def start(self, pool: Pool, name: str) -> None:
+    def start(self, pool: Pool, name: str, avoid: frozenset[str] = frozenset()) -> None:
         """Both wait for room in the cluster; the actor is there, by its name, from now on."""
         wanted = placement(pool)
         place = placement_group(
@@ -53,7 +53,7 @@ class RayGround:
             strategy="STRICT_PACK" if wanted.one_node else "PACK",
             name=WORKER + name,
             lifetime="detached",
-            bundle_label_selector=None if wanted.one_node else _nodes_of_stages(pool),
+            bundle_label_selector=_nodes_of_stages(pool, avoid) or _nodes_to_avoid(wanted, avoid),
         )
         actor_class(WorkerActor).options(
             name=WORKER + name,
@@ -88,17 +88,23 @@ class RayGround:
                 self.remove(name.removeprefix(WORKER))
 
 
-def _nodes_of_stages(pool: Pool) -> list[dict[str, str]] | None:
-    """For each bundle the node that it must lie on; None where the stages do not fit now.
+def _nodes_of_stages(pool: Pool, avoid: frozenset[str]) -> list[dict[str, str]] | None:
+    """For each bundle the node that it must lie on; None where there are no stages, or they do not fit now.
 
     Then Ray packs the bundles as it can once there is room: correct, but ranks of a stage may lie apart, and are slow.
     """
-    seats = seat_stages(pool, _free_nodes())
+    if placement(pool).one_node:
+        return None
+    seats = seat_stages(pool, {name: free for name, free in _free_nodes().items() if name not in avoid})
     if seats is None:
         log.warning("stages_not_seated", pool=pool.name)
         return None
     each = pool.accelerators // pool.stages
     return [{_NODE_LABEL: node} for node in seats for _ in range(each)]
+
+
+def _nodes_to_avoid(wanted: Placement, avoid: frozenset[str]) -> list[dict[str, str]] | None:
+    return [{_NODE_LABEL: f"!in({','.join(sorted(avoid))})"}] * len(wanted.bundles) if avoid else None
 
 
 def _free_nodes() -> dict[str, Free]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
@@ -27,7 +26,7 @@ from workers.ingress import Ingress, ingress_loops
 from workers.loops import Loop, steady
 from workers.main import database_figures, ingress_of, tidy
 from workers.pool_scheduler import PoolScheduler
-from workers.wiring import dead_topic, delivering_of, keeping_of, scheduler_of_pool
+from workers.wiring import Planners, dead_topic, delivering_of, keeping_of, scheduler_of_pool, sweep_files
 
 log = structlog.get_logger()
 
@@ -66,17 +65,19 @@ class SchedulerActor:
 
     def _begin(self) -> None:
         home, settings = self._home, self._home.settings
-        threads = ThreadPoolExecutor(4, thread_name_prefix="plan")
+        planners = Planners()
         owner = home.locks.owner(f"scheduler-{os.getpid()}")
         for pool in settings.pools:
             topics = topics_of(settings.topic_prefix, [pool.name])
             home.broker.ensure_topics([*topics, dead_topic(settings)])
-            self._pools[pool.name] = scheduler_of_pool(home, pool, home.store.lead(pool.name, owner), threads)
+            self._pools[pool.name] = scheduler_of_pool(home, pool, home.store.lead(pool.name, owner), planners)
             log.info("pool_led", pool=pool.name, owner=owner, epoch=self._pools[pool.name].leader.epoch)
         Loop("tick", steady(self._tick), Fatal(), every_s=TICK_S).start()
         Loop("seal", steady(lambda: tidy(home)), Fatal(), every_s=_TIDY_S).start()
         Loop("batches", steady(keeping_of(home).step), Fatal(), every_s=_KEEP_S).start()
         Loop("webhooks", steady(delivering_of(home).step), Fatal(), every_s=_DELIVER_S).start()
+        if settings.sweep_every_s > 0:
+            Loop("sweep", steady(lambda: sweep_files(home)), Fatal(), every_s=settings.sweep_every_s).start()
         if (ingress := ingress_of(home, settings.pools, can_follow)) is not None:
             self._ingress = ingress
             for loop in ingress_loops(ingress, Fatal()):

@@ -76,7 +76,7 @@ class WorkerActor:
         os._exit(0)
 
     def _leave_machine(self) -> None:
-        """Drain, but hold the place for as long as the machine may last: nobody should begin anew on it."""
+        """Drain, but hold the place for as long as the machine may last, and say so: nobody should begin anew on it."""
         self._core.drain("spot_notice", stay=True)
         time.sleep(HELD_S)
         os._exit(0)

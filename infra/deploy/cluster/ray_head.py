@@ -33,7 +33,7 @@ def ray_environment(folder: Path) -> dict[str, str]:
     return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
 
 
-_SERVE = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
+SERVE = {"RAYSERVE_ENABLE_HA_PROXY": "1", "RAYSERVE_THROUGHPUT_OPTIMIZED": "1"}
 """Five times the requests a second of Ray Serve's own proxy; read where Ray is started."""
 
 
@@ -42,7 +42,7 @@ def ray_service(folder: Path, *, port: int, client: int, dashboard: int, environ
     # Ray's sockets lie below it, and a socket's path has at most 107 characters.
     scratch = Path(tempfile.gettempdir()) / f"nightmill-ray-{sha256(str(folder).encode()).hexdigest()[:8]}"
     ray = [sys.executable, "-m", "ray.scripts.scripts"]
-    env = {**environment, **_SERVE, **ray_environment(folder)}
+    env = {**environment, **SERVE, **ray_environment(folder)}
 
     def ready() -> bool:
         if not listens(port):

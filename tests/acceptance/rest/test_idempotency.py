@@ -17,9 +17,9 @@ def upload(client, key, content=b"{}\n", purpose="batch"):
     return client.post("/v1/files", data={"purpose": purpose}, files=files, headers={"idempotency-key": key})
 
 
-def create(client, key, file, window="24h"):
+def create(client, key, file, window="24h", **headers):
     body = {"endpoint": "/v1/chat/completions", "completion_window": window, "input_file_id": file}
-    return client.post("/v1/batches", json=body, headers={"idempotency-key": key})
+    return client.post("/v1/batches", json=body, headers={"idempotency-key": key, **headers})
 
 
 def test_every_post_takes_an_idempotency_key(api):
@@ -46,12 +46,22 @@ def test_the_same_request_again_gets_the_first_answer(api):
     ) == (200, first.content, "true", True, 1, 1)
 
 
+def test_a_request_that_may_still_be_under_way_is_not_taken_for_dead(api):
+    limits = api.served._app.state.parts.limits
+    assert limits.stale_s > limits.request_s == api.home.settings.request_timeout_s
+
+
 def test_another_request_under_the_same_key_is_refused(api):
     client = api.http(api.key("mixed"))
     file = upload(client, "k1").json()["id"]
     create(client, "k2", file)
-    again = [upload(client, "k1", b"[]\n"), create(client, "k2", file, "1h"), create(client, "k1", file)]
-    assert [(one.status_code, one.json()["error"]["code"]) for one in again] == [(409, "idempotency_key_in_use")] * 3
+    again = [
+        upload(client, "k1", b"[]\n"),
+        create(client, "k2", file, "1h"),
+        create(client, "k1", file),
+        create(client, "k2", file, **{"x-nightmill-order": "input"}),
+    ]
+    assert [(one.status_code, one.json()["error"]["code"]) for one in again] == [(409, "idempotency_key_in_use")] * 4
 
 
 def test_a_refused_request_leaves_its_key_free(api):

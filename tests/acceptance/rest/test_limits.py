@@ -1,11 +1,12 @@
 """What a request may take, and what its answer always has."""
 
+import json
 import socket
 import time
 
 import pytest
 
-from tests.support.api import town
+from tests.support.api import town, until
 
 pytestmark = pytest.mark.acceptance
 BYTES = 1 << 20
@@ -72,6 +73,52 @@ def test_a_client_that_does_not_send_its_body_is_told_so(strict):
     head = f"POST /v1/batches HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {strict.key()}\r\nContent-Length: 10\r\n\r\n"
     with raw(strict, head.encode() + b"{") as sock:
         assert sock.recv(4096).startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/batches", "/v1/files", "/v1/jobs/quote", "/v1/jobs/x/retry"])
+def test_without_a_key_nothing_of_a_body_is_read(api, path):
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 60000000\r\n\r\n"
+    with raw(api, head.encode()) as sock:
+        assert sock.recv(4096).startswith(b"HTTP/1.1 401 ")
+
+
+def test_a_query_parameter_that_is_not_known_is_refused_by_name(api):
+    answer = api.http(api.key()).get("/v1/files", params={"purpos": "batch"})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "purpos")
+
+
+def test_the_methods_of_an_address_are_named_where_another_is_used(api):
+    client = api.http(api.key())
+    found = {path: client.put(path).headers["allow"] for path in ("/v1/files", "/v1/jobs/quote", "/v1/files/x/content")}
+    assert found == {"/v1/files": "GET, POST", "/v1/jobs/quote": "POST", "/v1/files/x/content": "GET"}
+
+
+def log_of(town):
+    return town.home.settings.log_file.read_text()
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_upload_leaves_nothing_and_is_no_failure(strict):
+    key = strict.key("leaver")
+    head = f"POST /v1/files HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nX-Request-Id: leaver-1\r\n"
+    head += "Content-Type: multipart/form-data; boundary=XX\r\nContent-Length: 2000000\r\n\r\n"
+    body = '--XX\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n' + "x" * 1_500_000
+    with raw(strict, (head + body).encode()):
+        folder = strict.home.settings.home / "objects" / "tenants" / "leaver"
+        until(lambda: [*folder.rglob("*.tmp")], "the upload's beginning")
+    lines = until(lambda: [line for line in log_of(strict).splitlines() if "leaver-1" in line], "the request's line")
+    assert ([json.loads(line)["event"] for line in lines], [*folder.rglob("*.tmp")]) == (["request"], [])
+
+
+def test_no_key_is_in_the_log(strict):
+    good, unknown, expired = strict.key("secretive"), "nm_" + "0" * 32, strict.key(expires_at=1.0)
+    for key in (good, unknown, expired):
+        client = strict.http(key)
+        client.get("/v1/files")
+        client.get(f"/v1/files/{key}")
+        client.post("/v1/jobs", json={"model": "fake", "webhook": {"url": "https://x", "secret": "whsec_hidden"}})
+        client.post("/v1/batches", content=f'{{"input_file_id": "{key}"')
+    found = log_of(strict)
+    assert [secret for secret in (good, unknown, expired, "whsec_hidden") if secret in found] == []
 
 
 def test_no_answer_shows_a_place(api):

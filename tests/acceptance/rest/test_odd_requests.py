@@ -9,6 +9,7 @@ from tests.support.api import some_lines
 pytestmark = pytest.mark.acceptance
 JSON = {"content-type": "application/json"}
 BIG = 10**26
+MANY = [str(number) for number in range(9000)]
 
 
 def a_job(**changes):
@@ -25,12 +26,16 @@ BATCHES = {
     "a surrogate for a field": (a_batch('"\\ud800": 1'), 400, "body"),
     "NaN": (a_batch('"metadata": NaN'), 400, "body"),
     "bytes that are no text": (b"\xff\xfe", 400, "body"),
-    "nothing but brackets": ("[" * 100_000, 400, None),
+    "nothing but brackets": ("[" * 100_000, 400, "body"),
     "null": ("null", 400, "body"),
     "a number": ("1", 400, "body"),
     "an id with a zero byte": (a_batch('"metadata": {}').replace("FILE", "\\u0000"), 404, "input_file_id"),
 }
 JOBS = {
+    "a million rows that are none": (a_job(rows=[1] * 900_000), 400, "rows.0"),
+    "a list of too many": (a_job(keep=[1] * 60_000), 400, "body"),
+    "too many fields": (a_job(**{f"f{n}": 1 for n in range(60_000)}), 400, "body"),
+    "too many values in each other": (a_job(tags=[[[1] * 300] * 300]), 400, "body"),
     "a surrogate in a row": (a_job(rows=[{"a": "\ud800"}]), 400, "body"),
     "a surrogate for a column": (a_job(rows=[{"\ud800": "a"}]), 400, "body"),
     "a surrogate in a tag": (a_job(tags={"a": "\ud800"}), 400, "body"),
@@ -42,6 +47,7 @@ JOBS = {
     "a seed that is too large": (a_job(seed=BIG), 400, "seed"),
     "a limit that is too large": (a_job(limit=BIG), 400, "limit"),
     "a sample's seed that is too large": (a_job(sample_seed=BIG), 400, "sample_seed"),
+    "columns that vary over too much": (a_job(vary=dict.fromkeys("bcdef", MANY)), 400, "vary"),
     "a column that varies over nothing": (a_job(vary={"l": []}), 400, "vary.l"),
     "a deadline in the past": (a_job(deadline=-5), 400, "deadline"),
     "a deadline past all time": (a_job(deadline=1e308), 400, "deadline"),
@@ -94,3 +100,18 @@ def test_a_file_s_name_is_only_a_name(api, http):
         assert answer.status_code == 200
         file = api.home.store.file(answer.json()["id"], "odd")
         assert file.uri.rpartition("/")[2] == f"{file.id}.jsonl"
+
+
+def test_seconds_that_only_look_like_digits_are_refused(http):
+    data = {"purpose": "batch", "expires_after[anchor]": "created_at", "expires_after[seconds]": "\u00b2"}
+    answer = http.post("/v1/files", data=data, files={"file": ("a", some_lines(1))})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "expires_after")
+
+
+@pytest.mark.parametrize("changes", [{"prompt": "{{ a"}, {"output": "x"}, {"model": "no"}, {"keep": ["b"]}], ids=str)
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs/quote"])
+def test_rows_of_a_request_that_is_refused_do_not_stay(api, http, path, changes):
+    folder = f"{api.home.own_objects}/tenants/odd/rows"
+    before = list(api.home.objects.list(folder))
+    answer = http.post(path, content=a_job(**changes), headers=JSON)
+    assert (answer.status_code in {400, 403, 404}, list(api.home.objects.list(folder))) == (True, before)

@@ -4,9 +4,10 @@ import json
 
 import openai
 import pytest
+import sqlalchemy as sa
 
 from jobs.tenancy import Alias, Tenant
-from tests.support.api import a_line, lines_of, some_lines, until
+from tests.support.api import a_line, lines_of, some_lines, town, until
 
 pytestmark = pytest.mark.acceptance
 ENDED = {"completed", "failed", "expired", "cancelled"}
@@ -150,6 +151,28 @@ def test_a_cancelled_batch_accounts_for_every_line(api):
         sorted([line["custom_id"] for line in done + left]),
         {line["error"]["code"] for line in left},
     ) == ("cancelled", True, True, sorted(f"line-{n}" for n in range(3000)), {"batch_cancelled"})
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_an_expired_batch_accounts_for_every_line_also_where_its_job_was_paused(tmp_path, paused):
+    with town(tmp_path, engine_args={"rows_per_s": 50}) as slow:
+        client, store = slow.openai(slow.key()), slow.home.store
+        batch = created(client, some_lines(400))
+        until(lambda: client.batches.retrieve(batch.id).request_counts.completed, "the first answers")
+        job = store.batch(batch.id, "acme").job
+        if paused:
+            slow.http(client.api_key).post(f"/v1/jobs/{job}/pause")
+        past = sa.text("UPDATE jobs SET deadline_at = 1 WHERE id = :id")
+        store._db.write(lambda connection: connection.execute(past, {"id": job}))
+        batch = ended(client, batch)
+        done, left = answers(client, batch.output_file_id), answers(client, batch.error_file_id)
+        assert (
+            batch.status,
+            batch.expired_at is not None,
+            sorted(line["custom_id"] for line in done + left),
+            {line["error"]["code"] for line in left},
+            batch.request_counts.total - batch.request_counts.completed - batch.request_counts.failed,
+        ) == ("expired", True, sorted(f"line-{n}" for n in range(400)), {"batch_expired"}, 0)
 
 
 def test_results_keep_the_order_of_the_input_where_that_is_asked_for(api):

@@ -1,0 +1,65 @@
+"""Routes that need a key: it comes first, before anything of the body is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import orjson
+from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.dependencies.utils import get_flat_dependant
+from fastapi.responses import Response
+from fastapi.routing import APIRoute
+
+from api.rest.auth import admit
+from jobs.errors import BadInput
+
+_ROWS = "rows"
+_MOST_VALUES = 50_000
+"""In a body, beside its rows. Of each that does not fit pydantic would make an error, in the thread of all requests."""
+
+
+class KeyedRoute(APIRoute):
+    """FastAPI reads and parses a body before it asks a dependency: anybody could make it hold what a body may have."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        known = {field.alias for field in get_flat_dependant(self.dependant).query_params}
+
+        async def admitted(request: Request) -> Response:
+            await run_in_threadpool(admit, request)
+            for name in request.query_params:
+                if name not in known:
+                    raise BadInput(source=name, reason="there is no query parameter of this name here", param=name)
+            if self.body_field is not None and (body := await request.body()) and _is_json(request):
+                request._json = await run_in_threadpool(parsed, body)  # noqa: SLF001  # where Starlette keeps it
+            return await handle(request)
+
+        return admitted
+
+
+def _is_json(request: Request) -> bool:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
+
+
+def parsed(body: bytes) -> Any:
+    """What a body says. Python's own parser would let pass what nothing behind it can keep: lone surrogates, NaN.
+
+    Raises BadInput.
+    """
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadInput(source="body", reason=f"it is not JSON as RFC 8259 has it: {error}") from error
+    beside = [value for name, value in found.items() if name != _ROWS] if isinstance(found, dict) else [found]
+    left, seen = beside, 0
+    while left and seen <= _MOST_VALUES:
+        value = left.pop()
+        if isinstance(value, (list, dict)):
+            seen += len(value)
+            left.extend(value.values() if isinstance(value, dict) else value)
+    if seen + len(beside) > _MOST_VALUES:
+        raise BadInput(source="body", reason=f"it has more than {_MOST_VALUES:,} values beside its rows")
+    return found
