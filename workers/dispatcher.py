@@ -98,6 +98,7 @@ class Dispatcher:
     dropped: Counter[str] = field(default_factory=Counter)
     _trackers: dict[tuple[str, int], OffsetTracker] = field(default_factory=dict)
     _to_lease: queue.SimpleQueue[Taken] = field(default_factory=queue.SimpleQueue)
+    _undecided: set[str] = field(default_factory=set)
     _without_room: list[Taken] = field(default_factory=list)
     _answered: queue.SimpleQueue[Record] = field(default_factory=queue.SimpleQueue)
 
@@ -113,7 +114,7 @@ class Dispatcher:
     def _apply_room(self) -> float:
         """How long to wait in the next poll."""
         assigned = sorted(self.consumer.assigned())
-        if not self._to_lease.empty():
+        if self._undecided:  # until then nobody knows what room is left
             self.consumer.pause(assigned)
             return self.policy.behind_s
         held = {taken.message.priority for taken in self._without_room if taken.message is not None}
@@ -139,7 +140,9 @@ class Dispatcher:
             log.error("message_unreadable", topic=record.place.topic, offset=record.place.offset, fault=str(fault))
             self.dropped[UNREADABLE] += 1
             why = str(fault)
-        self._to_lease.put(Taken(record=record, message=message, token=self.ids.token(), fault=why))
+        taken = Taken(record=record, message=message, token=self.ids.token(), fault=why)
+        self._undecided.add(taken.token)
+        self._to_lease.put(taken)
 
     def _commit_finished(self) -> None:
         while not self._answered.empty():
@@ -169,6 +172,7 @@ class Dispatcher:
             self.clock.sleep(self.policy.away_s)
             return False
         self._without_room = list(todo.values())
+        self._undecided -= {taken.token for taken in batch}
         if todo and len(todo) == len(batch):
             self.clock.sleep(self.policy.full_s)
         return len(todo) < len(batch)

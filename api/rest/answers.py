@@ -52,7 +52,7 @@ _EXAMPLES: Mapping[int, tuple[str, Mapping[str, Any]]] = {
     ),
     413: (
         "The body is too large.",
-        body_of("The body is larger than the 67,108,864 bytes that this service takes.", kind=_BAD, code="too_large"),
+        body_of("The body is larger than the 16,777,216 bytes that this service takes.", kind=_BAD, code="too_large"),
     ),
     416: (
         "The range lies outside the file.",

@@ -30,6 +30,7 @@ from jobs.errors import (
 log = structlog.get_logger()
 
 RETRY_AFTER_S = 5
+_SHOWN_CHARS = 200
 _AWAY = "A backend of the service does not answer at the moment. Try again."
 _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)")
 """What the command line calls an option, a request's body calls a field."""
@@ -105,6 +106,15 @@ def missing(kind: str, name: str, *, param: str | None = None) -> NotFound:
     return NotFound(kind=kind, name=name, hint="It may have been deleted, or the key may be another tenant's.", **data)
 
 
+def _nothing_at(request: Request) -> str:
+    """Whoever left out /v1 is told so."""
+    path = request.url.path
+    below = {**request.scope, "path": f"/v1{path}"}
+    if any(route.matches(below)[0] is not Match.NONE for route in request.app.routes):
+        return f"There is nothing at {path}, but at /v1{path}: a client's base_url ends in /v1."
+    return f"There is nothing at {path if len(path) <= _SHOWN_CHARS else 'this address'}; see /openapi.json."
+
+
 def _methods(request: Request) -> str:
     """Of all routes at this address; Starlette itself names those of the first."""
     routes = request.app.routes
@@ -132,7 +142,8 @@ def handle_errors(app: FastAPI, hidden: Sequence[str]) -> None:
     @app.exception_handler(HTTPException)
     async def plain(request: Request, error: HTTPException) -> JSONResponse:
         code = _CODES.get(error.status_code, "refused")
-        content = body_of(str(error.detail), kind="invalid_request_error", code=code)
+        message = _nothing_at(request) if error.status_code == 404 else str(error.detail)
+        content = body_of(message, kind="invalid_request_error", code=code)
         headers = {"allow": _methods(request)} if error.status_code == 405 else error.headers
         return JSONResponse(content, error.status_code, headers=headers)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -17,7 +19,10 @@ from jobs.errors import BadInput
 
 _ROWS = "rows"
 _MOST_VALUES = 50_000
-"""In a body, beside its rows. Of each that does not fit pydantic would make an error, in the thread of all requests."""
+"""In a body, beside its rows. Of each that does not fit pydantic makes an error, in the thread of all requests."""
+_MOST_CHARS = 1 << 20
+"""Of all texts in a body, beside its rows: they are part of the job's record, which schedulers read again and again."""
+_LONG = re.compile(rb"\d{19}")
 
 
 class KeyedRoute(APIRoute):
@@ -51,15 +56,28 @@ def parsed(body: bytes) -> Any:
     """
     try:
         found = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
+        if _LONG.search(body):  # a whole number that orjson would make a float of
+            found = json.loads(body)
+    except (ValueError, RecursionError) as error:
         raise BadInput(source="body", reason=f"it is not JSON as RFC 8259 has it: {error}") from error
     beside = [value for name, value in found.items() if name != _ROWS] if isinstance(found, dict) else [found]
-    left, seen = beside, 0
+    _check_size(beside)
+    return found
+
+
+def _check_size(left: list[Any]) -> None:
+    seen, chars = len(left), 0
     while left and seen <= _MOST_VALUES:
         value = left.pop()
-        if isinstance(value, (list, dict)):
+        if isinstance(value, dict):
             seen += len(value)
-            left.extend(value.values() if isinstance(value, dict) else value)
-    if seen + len(beside) > _MOST_VALUES:
+            left += [*value.values(), *value]
+        elif isinstance(value, list):
+            seen += len(value)
+            left += value
+        elif isinstance(value, str):
+            chars += len(value)
+    if seen > _MOST_VALUES:
         raise BadInput(source="body", reason=f"it has more than {_MOST_VALUES:,} values beside its rows")
-    return found
+    if chars > _MOST_CHARS:
+        raise BadInput(source="body", reason=f"its texts have more than {_MOST_CHARS:,} characters beside its rows")

@@ -31,7 +31,7 @@ class Limits(Value):
     wait_s: how long a duplicate waits for the first one's answer. look_s: between two looks at a job that is streamed.
     """
 
-    body_bytes: int = 64 << 20
+    body_bytes: int = 16 << 20
     upload_bytes: int = 16 << 30
     header_bytes: int = 32 << 10
     request_s: float = 60.0

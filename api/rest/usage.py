@@ -76,7 +76,7 @@ class LimitsBody(BaseModel):
             "enqueued_tokens": 35_801,
             "enqueued_tokens_limit": 1_000_000,
             "max_upload_bytes": 17_179_869_184,
-            "max_body_bytes": 67_108_864,
+            "max_body_bytes": 16_777_216,
             "max_batch_lines": 5_000_000,
         }
     )

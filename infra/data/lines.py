@@ -199,10 +199,10 @@ def _parse(text: bytes) -> dict[str, Any]:
         except UnicodeDecodeError as fault:
             msg = f"byte {fault.start} is not valid UTF-8"
             raise BadBody(msg, code="invalid_json_line") from None
-        msg = f"it is not JSON: {error}"
+        msg = f"it is not JSON: {error.msg}, at its character {error.colno}"
         raise BadBody(msg, code="invalid_json_line") from None
     if not isinstance(entry, dict):
-        msg = "it is not a JSON object"
+        msg = "it is not a JSON object; each line is one request"
         raise BadBody(msg, code="invalid_json_line")
     return entry
 

@@ -134,6 +134,8 @@ def _same_value(root: Any, node: dict[str, Any], behind: frozenset[str]) -> Iter
 
 def target(root: Any, ref: str) -> Any:
     """What a reference inside the schema names; None if nothing."""
+    if not ref.startswith("#"):
+        return None
     found: Any = root
     for part in ref.removeprefix("#").split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")

@@ -82,9 +82,9 @@ def _shown(bound: float) -> str:
     return str(bound) if isinstance(bound, int) else f"{bound:g}"
 
 
-def _span(low: float, high: float) -> str:
+def _span(low: float, high: float, value: float) -> str:
     least = "more than 0" if 0 < low < 1 else f"at least {_shown(low)}"
-    return least if high >= _LARGEST else f"{least} and at most {_shown(high)}"
+    return least if high >= _LARGEST and value < low else f"{least} and at most {_shown(high)}"
 
 
 _KINDS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
@@ -143,7 +143,7 @@ def _check_value(name: str, value: object) -> None:
         _check_many(name, value)
     low, high = _RANGES.get(name, (float("-inf"), float("inf")))
     if isinstance(value, (int, float)) and not low <= value <= high:
-        raise BadSampling(f"{name} must be {_span(low, high)}, not {value!r}", name)
+        raise BadSampling(f"{name} must be {_span(low, high, value)}, not {value!r}", name)
 
 
 def _check_many(name: str, value: list[Any] | dict[str, Any]) -> None:

@@ -267,7 +267,7 @@ class Settings(Value):
         2, "Processes that serve it on a cluster, behind one address; 0: none.", "processes", low=0, high=1000
     )
     max_upload_mib: int = _setting(16_384, "Size of an uploaded file, at most.", "MiB", low=1)
-    max_body_mib: int = _setting(64, "Size of the body of any other request, at most.", "MiB", low=1, high=4096)
+    max_body_mib: int = _setting(16, "Size of the body of any other request, at most.", "MiB", low=1, high=4096)
     max_batch_lines: int = _setting(5_000_000, "Requests of a batch, at most.", "lines", low=1)
     file_expires_s: float = _setting(
         0.0, "After so long an uploaded file expires, where the upload does not say; 0: never.", "seconds", low=0

@@ -7,6 +7,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from infra.sql.codec import storable
+
 metadata = sa.MetaData()
 
 Text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
@@ -14,6 +16,20 @@ Text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 Serial = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 """SQLite numbers rows by itself only in a column called INTEGER; its integers have 64 bits all the same."""
+
+
+class _Named(sa.TypeDecorator[str]):
+    """What a thing is called, by anybody: one that no database can hold is looked for as one that nothing has."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:  # noqa: ARG002  # as below
+        return value if value is None or (value.isascii() and "\0" not in value) else storable(value)
+
+
+Name = _Named().with_variant(_Named(collation="C"), "postgresql")
+"""Text by which a row is found."""
 
 
 class Amount(sa.TypeDecorator[int]):
@@ -37,7 +53,7 @@ class Amount(sa.TypeDecorator[int]):
 
 def key(name: str) -> sa.Column[Any]:
     """Part of the primary key, as text."""
-    return sa.Column(name, Text, primary_key=True)
+    return sa.Column(name, Name, primary_key=True)
 
 
 def number(name: str) -> sa.Column[Any]:

@@ -177,21 +177,24 @@ def test_a_byte_order_mark_windows_line_ends_and_blank_lines_do_no_harm(shared, 
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ('{"custom_id": "id-36", "method', "it is not JSON: unexpected end of data: line 1 column 31 (char 30)"),
-        ("[1]", "it is not a JSON object"),
+        ('{"custom_id": "id-36", "method', "it is not JSON: unexpected end of data, at its character 31"),
+        ("[1]", "it is not a JSON object; each line is one request"),
         (json.dumps({"method": "POST", "url": "/v1/chat/completions", "body": {}}), "`custom_id` is missing"),
         (a_line("", "Sell"), "`custom_id` must be a text that is not empty, not ''"),
         (a_line(None, "Sell"), "`custom_id` must be a text that is not empty, not None"),
         ({**a_line("x", "Sell"), "method": "GET"}, "`method` must be POST, not 'GET'"),
-        ({**a_line("x", "Sell"), "url": "/v1/embeddings"}, "`url` must be /v1/chat/completions, not '/v1/embeddings'"),
+        (
+            {**a_line("x", "Sell"), "url": "/v1/embeddings"},
+            "`url` must be /v1/chat/completions, as the others, not '/v1/embeddings'",
+        ),
         (a_line("x", "Sell", model="gpt-4o"), "`model` is 'gpt-4o', but this job runs 'fake'"),
         (
             a_line("x", [{"type": "image_url", "image_url": {"url": "x"}}]),
             "messages[0].content[0] is of type 'image_url'; only text parts are taken",
         ),
-        (a_line("x", "Sell", tools=[]), "the body field tools cannot be used here; remove it"),
+        (a_line("x", "Sell", functions=[]), "the body field functions (use tools) cannot be used here; remove it"),
         (a_line("x", "Sell", temperature=9), "temperature must be at least 0 and at most 2, not 9"),
-        (a_line("x", "Sell", stream=True), "`stream` cannot be used in a batch"),
+        (a_line("x", "Sell", stream=True), "`stream` can only be false here (a batch answers in its output file)"),
     ],
 )
 def test_a_broken_line_is_refused_naming_it_and_what_is_wrong(refusing, folder, line, reason):
@@ -204,8 +207,8 @@ def test_a_broken_line_is_refused_naming_it_and_what_is_wrong(refusing, folder, 
 def test_all_broken_lines_are_named_at_once(refusing, folder):
     (folder / "a.jsonl").write_text('{"custom_id"\n' + lines([a_line("a", "Sell")]) + "x\n")
     assert refusing("a.jsonl", prompt=("--quiet",)) == refused(
-        f"{folder}/a.jsonl: line 1: it is not JSON: unexpected end of data: line 1 column 13 (char 12); "
-        "line 3: it is not JSON: unexpected character, expected a JSON value: line 1 column 1 (char 0)."
+        f"{folder}/a.jsonl: line 1: it is not JSON: unexpected end of data, at its character 13; "
+        "line 3: it is not JSON: unexpected character, expected a JSON value, at its character 1."
     )
 
 

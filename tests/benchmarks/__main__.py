@@ -16,10 +16,9 @@ and of a cluster, only where named (`make bench-cluster`):
     cluster_vllm   chats through the cluster with vLLM, raw vllm.LLM.chat and Ray Data LLM
 
 ROUNDS (5; cluster 3): rounds of those that compare. ROWS (1,000,000): rows of million and cluster. WORKERS (1): of the
-cluster's pool. URGENT (100): small jobs of each priority. CHATS (4000): of
-cluster_vllm. SECONDS (3): of each round of the API's creates and reads. API_ROWS (100,000), BATCHES (1000),
-UPLOAD_MIB (256), DOWNLOAD_MIB (1024): what goes through the API. SERVE (1): 0 leaves Ray Serve out. Files
-go to build/benchmarks.
+cluster's pool. URGENT (100): small jobs of each priority. CHATS (4000): of cluster_vllm. Of the API: SECONDS (3) of
+each round of creates and reads, API_ROWS (100,000), BATCHES (1000), UPLOAD_MIB (256) and DOWNLOAD_MIB (1024) go through
+it; SERVE (1): 0 leaves Ray Serve out. Files go to build/benchmarks.
 """
 
 from __future__ import annotations

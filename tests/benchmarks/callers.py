@@ -134,13 +134,19 @@ async def _batches(asked: Asked, told: Told) -> None:
             batch = json.loads(await line.call("POST", "/v1/batches", json.dumps(body).encode()))
             made.put_nowait((batch["id"], began))
 
+    async def ended(line: Line, name: str) -> dict[str, Any]:
+        while True:
+            batch: dict[str, Any] = json.loads(await line.call("GET", f"/v1/batches/{name}"))
+            if batch["status"] in END:
+                return batch
+            await asyncio.sleep(_LOOK_S)
+
     async def fetcher() -> None:
         line = Line(asked)
         while len(told.latencies) + fetching[0] < asked.times:
             fetching[0] += 1
             name, began = await made.get()
-            while (batch := json.loads(await line.call("GET", f"/v1/batches/{name}")))["status"] not in END:  # noqa: ASYNC110
-                await asyncio.sleep(_LOOK_S)
+            batch = await ended(line, name)
             if batch["status"] != "completed":
                 raise Refused(f"{name}: {batch['status']} {batch['errors']}")
             lines = (await line.call("GET", f"/v1/files/{batch['output_file_id']}/content")).splitlines()

@@ -56,11 +56,14 @@ class Served:
             for n, share in enumerate(shares)
         ]  # fmt: skip
         busy_s, before_s = machine.busy_s(), self._cpu_s()
+        began = time.monotonic()
         with watching(self.tree):
             told = call_all(asked)
+        span_s = time.monotonic() - began
         server_s, callers_s = self._cpu_s() - before_s, sum(one.cpu_s for one in told)
         return Round(
             told=told,
+            span_s=span_s,
             server_s=server_s,
             callers_s=callers_s,
             others_s=max(0.0, machine.busy_s() - busy_s - server_s - callers_s),
@@ -73,9 +76,12 @@ class Served:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What clients saw, and CPU seconds: of the server's processes, of the clients', of everybody else's."""
+    """What clients saw, and CPU seconds within `span_s`, the start of the clients' processes among them: of the
+    server's processes, of the clients', of everybody else's.
+    """
 
     told: Sequence[Told]
+    span_s: float
     server_s: float
     callers_s: float
     others_s: float
@@ -99,7 +105,7 @@ class Round:
 
     def cells(self) -> list[str]:
         """a second, p50, p99, and what share of the machine each took."""
-        cores_s = self.wall_s * (psutil.cpu_count() or 1)
+        cores_s = self.span_s * (psutil.cpu_count() or 1)
         shares = [f"{seconds / cores_s:.0%}" for seconds in (self.server_s, self.callers_s, self.others_s)]
         return [f"{self.a_second:,.0f}", *(f"{1000 * self.share(part):,.1f} ms" for part in (0.5, 0.99)), *shares]
 
@@ -110,6 +116,25 @@ HEAD = ["a second", "p50", "p99", "server's CPU", "clients'", "others'"]
 def table(first: str, rounds: Sequence[tuple[str, Round]]) -> str:
     """A line a round."""
     return figures.table([first, *HEAD], [[name, *one.cells()] for name, one in rounds])
+
+
+@dataclass(slots=True)
+class Kin(Tree):
+    """All processes of a data directory, by their environment: those of Ray are nobody's children."""
+
+    home: str = ""
+    known: dict[int, bool] = field(default_factory=dict)
+
+    def processes(self) -> list[psutil.Process]:
+        return [process for process in psutil.process_iter() if self._ours(process)]
+
+    def _ours(self, process: psutil.Process) -> bool:
+        if process.pid not in self.known:
+            try:
+                self.known[process.pid] = process.environ().get("NIGHTMILL_HOME") == self.home
+            except (psutil.Error, OSError):
+                return False
+        return self.known[process.pid]
 
 
 @contextmanager
@@ -125,7 +150,8 @@ def served(folder: Path, *, cluster: bool) -> Iterator[Served]:
         process = subprocess.Popen([*COMMAND, *words], env=env, stdout=subprocess.PIPE, stderr=log, text=True)
         try:
             key = _key(process, folder / "up.log")
-            yield Served(host="127.0.0.1", port=port, key=key, tree=Tree(psutil.Process(process.pid)))
+            tree = Kin(psutil.Process(process.pid), home=env["NIGHTMILL_HOME"])
+            yield Served(host="127.0.0.1", port=port, key=key, tree=tree)
         finally:
             _end(process)
 

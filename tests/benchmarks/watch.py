@@ -64,9 +64,13 @@ class Tree:
             same.peak_bytes = max(same.peak_bytes, seen.peak_bytes)
         return sorted(found.values(), key=lambda seen: -seen.cpu_s)
 
+    def processes(self) -> list[psutil.Process]:
+        """Those to look at now. Raises NoSuchProcess once there are none."""
+        return [self.root, *self.root.children(recursive=True)]
+
     def look(self) -> None:
         try:
-            processes = [self.root, *self.root.children(recursive=True)]
+            processes = self.processes()
         except psutil.NoSuchProcess:
             return
         for process in processes:

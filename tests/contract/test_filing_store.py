@@ -386,3 +386,24 @@ def test_a_change_whose_commit_was_not_answered_is_made_once(store, clock):
     heir = begin(store)
     assert (first.mine, heir.mine, begin(store).mine) == (True, True, False)
     assert (store.enqueued_tokens("default"), ids(store.dead_files())) == (0, ["file-a"])
+
+
+NAMED = {
+    "file": lambda store, name: store.file(name, "default"),
+    "delete_file": lambda store, name: store.delete_file(name, "default"),
+    "stored_files": lambda store, name: store.stored_files("default", after=name),
+    "batch": lambda store, name: store.batch(name, "default"),
+    "batches": lambda store, name: store.batches("default", after=name),
+    "add_batch": lambda store, name: store.add_batch(a_batch(input_file=name)),
+    "webhook": lambda store, name: store.webhook(name, "default"),
+    "job": lambda store, name: store.job(name),
+    "jobs": lambda store, name: store.jobs(tenant="default", after=name),
+    "key": lambda store, name: store.key(name, "default"),
+}
+
+
+@pytest.mark.parametrize("name", ["\0", "a\0b", "\ud800", "é" * 5000], ids=ascii)
+@pytest.mark.parametrize("ask", NAMED.values(), ids=NAMED)
+def test_a_name_that_no_database_can_hold_is_one_that_never_was(store, ask, name):
+    with pytest.raises(NotFound):
+        ask(store, name)

@@ -205,6 +205,36 @@ def test_of_many_jobs_the_heads_and_those_with_open_tasks_are_told_at_once(store
     assert (store.heads([]), store.with_open_tasks([])) == ({}, set())
 
 
+def test_tasks_are_told_with_their_jobs_and_unknown_ones_left_out(store):
+    one, two = (Planned(store, tasks=n, job_id=f"job-{n}") for n in (1, 2))
+    two.leased(1)
+    found = store.with_jobs([one.ids[0], two.ids[1], "unknown"])
+    assert found == {
+        one.ids[0]: (one.task(0), store.job(one.job.id)),
+        two.ids[1]: (two.task(1), store.job(two.job.id)),
+    }
+    assert store.with_jobs([]) == {}
+
+
+def test_the_states_of_many_jobs_are_told_at_once(store):
+    for name in ("job-1", "job-2"):
+        Planned(store, tasks=1, job_id=name)
+    store.set_state("job-2", expect=frozenset({JobState.RUNNING}), to=JobState.CANCELLING)
+    assert store.job_states(["job-1", "job-2", "unknown"]) == {
+        "job-1": JobState.RUNNING,
+        "job-2": JobState.CANCELLING,
+    }
+    assert store.job_states([]) == {}
+
+
+def test_a_job_is_unfolded_from_its_commit_until_the_folder_has_passed(store):
+    one, two = (Planned(store, tasks=1, job_id=f"job-{n}") for n in (1, 2))
+    one.done(0)
+    before = [store.unfolded(planned.job.id) for planned in (one, two)]
+    store.fold()
+    assert (before, store.unfolded(one.job.id)) == ([True, False], False)
+
+
 def test_a_new_priority_is_for_what_is_released_from_now_on(store):
     p = Planned(store, tasks=2)
     p.released(0)

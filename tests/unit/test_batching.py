@@ -16,6 +16,7 @@ from jobs.ports.results import Results
 from jobs.ports.store import Store
 from tests.factories import PRICE
 from tests.support.filing import a_batch, a_file
+from tests.support.values import a_job
 
 pytestmark = pytest.mark.unit
 LATER = 100.0
@@ -52,6 +53,12 @@ class Records(Store):
 
     def create_job(self, job, files):
         return self.job_of_key(job.tenant, job.idempotency_key) or self.jobs_made.setdefault(job.id, job)
+
+    def open_batches(self, *, after=None, limit=1000):
+        return [] if after else list(self.all.values())
+
+    def job_states(self, job_ids):
+        return {name: self.jobs_made[name].state for name in job_ids if name in self.jobs_made}
 
     def job(self, job_id):
         return self.jobs_made[job_id]
@@ -141,6 +148,27 @@ def test_a_good_input_becomes_one_job_however_many_keepers_look_at_it(tmp_path):
         {batch.job for batch in found},
         job.spec.deadline_s,
     ) == ([BatchStatus.IN_PROGRESS] * 2, {job.id}, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("batch", "state", "wanted"),
+    [
+        pytest.param({}, None, True, id="it has no job yet"),
+        pytest.param({"job": "j"}, None, True, id="its job is not there"),
+        pytest.param({"job": "j", "status": BatchStatus.IN_PROGRESS}, JobState.RUNNING, False, id="it runs"),
+        pytest.param({"job": "j", "status": BatchStatus.VALIDATING}, JobState.RUNNING, True, id="that is not noted"),
+        pytest.param({"job": "j", "status": BatchStatus.IN_PROGRESS}, JobState.CANCELLING, True, id="job is cancelled"),
+        pytest.param(
+            {"job": "j", "status": BatchStatus.IN_PROGRESS, "cancel_asked": True}, JobState.PAUSED, True, id="cancel"
+        ),
+        pytest.param({"job": "j", "status": BatchStatus.FINALIZING}, JobState.COMPLETED, True, id="files are to write"),
+    ],
+)
+def test_a_batch_is_looked_at_while_there_is_something_to_do(tmp_path, batch, state, wanted):
+    store = Records(a_batch(**batch))
+    if state is not None:
+        store.jobs_made["j"] = a_job(id="j", state=state)
+    assert [one.id for one in a_keeper(tmp_path, store).open_batches()] == ["batch_a"] * wanted
 
 
 def test_nothing_but_a_person_pauses_a_batch(tmp_path):

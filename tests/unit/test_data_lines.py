@@ -92,7 +92,7 @@ def test_many_broken_lines_are_named_up_to_a_limit(kit):
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (b'"text"', "it is not a JSON object"),
+        (b'"text"', "it is not a JSON object; each line is one request"),
         (b"\xff\xfe{}", "byte 0 is not valid UTF-8"),
         (b"{}", "`custom_id`, `method`, `url`, `body` is missing"),
         (line(extra=1), "unknown field extra"),

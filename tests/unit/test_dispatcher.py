@@ -4,6 +4,7 @@ import pytest
 
 from infra.clocks import ManualClock, SeededIds
 from jobs import moves
+from jobs.errors import DatabaseUnavailable
 from jobs.model import JobState, Priority, TaskState
 from jobs.ports.queue import Outgoing
 from tests.support.store import a_store
@@ -22,10 +23,11 @@ DEAD = "nightmill.dead"
 class Desk:
     """Two released tasks, `j.0` and `j.1`, and a dispatcher with room for both."""
 
-    def __init__(self):
+    def __init__(self, at_once=1):
         tasks = [a_released_task(), a_released_task(id="j.1", ticket="ticket-2")]
         self.store = a_store(a_job(), *tasks)
         self.broker, self.clock, self.accepted, self.has_room = MemoryQueue(), ManualClock(), [], True
+        self.seats, self.refuses = 99, 0
         topics = topics_of("nightmill", ["pool"])
         self.broker.ensure_topics([*topics, DEAD])
         self.consumer = self.broker.consumer("g", list(topics))
@@ -37,16 +39,20 @@ class Desk:
             clock=self.clock,
             priorities=topics,
             crew=self,
-            policy=DispatchPolicy(dead_topic=DEAD),
+            policy=DispatchPolicy(dead_topic=DEAD, at_once=at_once),
         )
 
     def room(self, priority):
         return self.has_room
 
     def whom(self, wanted):
-        return ["w" for _ in wanted]
+        self.asked = wanted
+        return ["w" if n < self.seats else None for n in range(len(wanted))]
 
     def accept(self, job, task):
+        if self.refuses and len(self.accepted) == self.refuses:
+            self.refuses = 0
+            raise DatabaseUnavailable(where="it", reason="away, as the task is given back")
         self.accepted.append((job, task))
 
     def send(self, *messages):
@@ -66,6 +72,12 @@ class Desk:
             self.poll()
             self.lease()
             self.poll()
+
+    def take(self):
+        """The next message out of the lease thread's hands."""
+        taken = self.dispatcher._to_lease.get()
+        self.dispatcher._undecided.discard(taken.token)
+        return taken
 
     def committed(self, topic=NORMAL):
         return self.broker.committed("g", topic, 0)
@@ -244,12 +256,12 @@ def test_an_answer_for_a_topic_that_was_made_anew_does_not_finish_its_new_record
     desk.broker.make_anew(NORMAL, "new")
     desk.consumer.rewind(NORMAL)
     desk.send(SECOND, a_message(task="j.9"))
-    old = desk.dispatcher._to_lease.get()
+    old = desk.take()
     desk.poll()
-    new = desk.dispatcher._to_lease.get()
+    new = desk.take()
     desk.dispatcher._answered.put(old.record)
     desk.poll()
-    stale = desk.dispatcher._to_lease.get()
+    stale = desk.take()
     desk.dispatcher._answered.put(stale.record)
     desk.poll()
     assert (new.message, desk.committed()) == (SECOND, None)
@@ -307,3 +319,48 @@ def test_a_task_is_handed_over_with_the_time_of_its_release_if_the_message_tells
     desk.send(SECOND)
     desk.round(2)
     assert ([task.released_at for _, task in desk.accepted], desk.dispatcher.leased) == ([1234.568, None], 2)
+
+
+def test_messages_that_are_polled_together_are_leased_in_one_move_and_finished_together():
+    desk = Desk(at_once=9)
+    desk.send(FIRST, SECOND)
+    desk.poll()
+    desk.lease()
+    assert ([task.id for _, task in desk.accepted], desk.store.calls) == (["j.0", "j.1"], 3)
+    desk.poll()
+    assert desk.committed() == 2
+
+
+def test_of_those_polled_together_the_most_urgent_is_first_to_find_room_and_the_rest_waits_paused():
+    desk = Desk(at_once=9)
+    desk.seats = 1
+    desk.send(FIRST.evolve(priority=Priority.BATCH), SECOND.evolve(priority=Priority.CRITICAL))
+    desk.poll()
+    desk.lease()
+    desk.poll()
+    assert [task.id for _, task in desk.accepted] == ["j.1"]
+    assert (desk.committed("nightmill.pool.critical"), desk.committed("nightmill.pool.batch")) == (1, None)
+    assert desk.consumer.paused == {("nightmill.pool.batch", 0)}
+    desk.round()
+    assert [task.id for _, task in desk.accepted] == ["j.1", "j.0"]
+    assert (desk.committed("nightmill.pool.batch"), desk.consumer.paused) == (1, frozenset())
+
+
+def test_a_stale_message_among_others_costs_them_nothing():
+    desk = Desk(at_once=9)
+    desk.send(a_message(task="j.9"), FIRST, FIRST, SECOND.evolve(ticket="old"))
+    desk.round()
+    assert [task.id for _, task in desk.accepted] == ["j.0"]
+    assert (desk.committed(), dict(desk.dispatcher.dropped)) == (4, {"unknown": 1, "ticket": 1, "state": 1})
+
+
+def test_a_failure_between_two_hand_overs_hands_no_task_over_twice():
+    desk = Desk(at_once=9)
+    desk.refuses = 1
+    desk.send(FIRST, SECOND)
+    desk.poll()
+    desk.lease()
+    assert [task.id for _, task in desk.accepted] == ["j.0"]
+    desk.lease()
+    desk.poll()
+    assert ([task.id for _, task in desk.accepted], desk.committed()) == (["j.0", "j.1"], 2)

@@ -87,7 +87,7 @@ def test_a_chat_template_gets_no_more_than_plain_values(kwargs, words):
         (CHAT, {"top_logprobs": 2}, "`top_logprobs` needs `logprobs`: true"),
         (CHAT, {"logprobs": 3}, "`logprobs` must be true or false, not 3"),
         (CHAT, {"logprobs": True, "top_logprobs": 21}, "`top_logprobs` must be a whole number from 0 to 20, not 21"),
-        (CHAT, {"seed": 2**63}, "seed must be at least -9223372036854775808, not 9223372036854775808"),
+        (CHAT, {"seed": 2**63}, "seed must be at least -9223372036854775808 and at most 9223372036854775807, not"),
         (CHAT, {"stop": ["x" * 1001]}, "stop has a text of more than 1000 characters"),
         (CHAT, {"stop_token_ids": [1] * 1025}, "stop_token_ids has 1025 entries; at most 1024 are taken"),
         (CHAT, {"logit_bias": {"a": 1}}, "logit_bias must be an object from token ids to numbers"),

@@ -77,9 +77,17 @@ def test_a_client_that_does_not_send_its_body_is_told_so(strict):
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/batches", "/v1/files", "/v1/jobs/quote", "/v1/jobs/x/retry"])
 def test_without_a_key_nothing_of_a_body_is_read(api, path):
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 60000000\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 10000000\r\n\r\n"
     with raw(api, head.encode()) as sock:
         assert sock.recv(4096).startswith(b"HTTP/1.1 401 ")
+
+
+def test_who_forgets_v1_is_told_so(api):
+    client = api.http(api.key())
+    assert [client.get(path).json()["error"]["message"] for path in ("/files", "/v1/chat/completions")] == [
+        "There is nothing at /files, but at /v1/files: a client's base_url ends in /v1.",
+        "There is nothing at /v1/chat/completions; see /openapi.json.",
+    ]
 
 
 def test_a_query_parameter_that_is_not_known_is_refused_by_name(api):

@@ -34,6 +34,8 @@ BATCHES = {
 JOBS = {
     "a million rows that are none": (a_job(rows=[1] * 900_000), 400, "rows.0"),
     "a list of too many": (a_job(keep=[1] * 60_000), 400, "body"),
+    "a prompt as long as a book": (a_job(prompt="x" * 1_100_000), 400, "body"),
+    "tags with a book for a name": (a_job(tags={"x" * 1_100_000: "y"}), 400, "body"),
     "too many fields": (a_job(**{f"f{n}": 1 for n in range(60_000)}), 400, "body"),
     "too many values in each other": (a_job(tags=[[[1] * 300] * 300]), 400, "body"),
     "a surrogate in a row": (a_job(rows=[{"a": "\ud800"}]), 400, "body"),
