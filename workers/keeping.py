@@ -20,6 +20,11 @@ _LOOK_AGAIN_S, _LONGEST_REST_S = 5.0, 300.0
 """After a fault a batch is let alone for so long; twice as long each time, where no backend was to blame."""
 _TRIES = 5
 """So often in a row may a batch without a job be more than we can deal with; then it is `failed`."""
+_LARGE_TOKENS = 250_000
+_MOST_LARGE = 2
+"""Inputs of more tokens (a megabyte) that are checked at a time, of a tenant only one: it takes minutes, and the
+threads are few.
+"""
 _TIDY_S = 60.0
 _FEW_TOKENS = tokens_of(64 << 10)
 
@@ -38,6 +43,7 @@ class Keeping:
     clock: Clock
     tidy: Callable[[], object] = lambda: None
     _busy: dict[str, Future[None]] = field(default_factory=dict)
+    _checking: dict[str, str] = field(default_factory=dict)
     _rests: dict[str, float] = field(default_factory=dict)
     _faults: dict[str, int] = field(default_factory=dict)
     _tidied_s: float | None = None
@@ -49,7 +55,7 @@ class Keeping:
         self._rests = {name: until_s for name, until_s in self._rests.items() if until_s > now_s}
         begun = 0
         for batch in self.keeper.open_batches():
-            if batch.id not in self._busy and batch.id not in self._rests:
+            if batch.id not in self._busy and batch.id not in self._rests and self._may_begin(batch):
                 self._busy[batch.id] = self._threads(batch).submit(self._attend, batch)
                 begun += 1
         self._tidy(now_s)
@@ -63,6 +69,15 @@ class Keeping:
     def _threads(self, batch: Batch) -> ThreadPoolExecutor:
         return self.quick if batch.enqueued_tokens <= _FEW_TOKENS else self.threads
 
+    def _may_begin(self, batch: Batch) -> bool:
+        """Note it where it is large: `_checking` has the tenants of those."""
+        if batch.job is not None or batch.enqueued_tokens <= _LARGE_TOKENS:
+            return True
+        if batch.tenant in self._checking.values() or len(self._checking) >= _MOST_LARGE:
+            return False
+        self._checking[batch.id] = batch.tenant
+        return True
+
     def _attend(self, batch: Batch) -> None:
         with bound_contextvars(batch=batch.id, tenant=batch.tenant):
             if self._faults.get(batch.id, 0) >= _TRIES and self.keeper.give_up(batch):
@@ -75,6 +90,7 @@ class Keeping:
             if not future.done():
                 continue
             del self._busy[name]
+            self._checking.pop(name, None)
             if (error := future.exception()) is not None:
                 self._rest(name, error)
             else:

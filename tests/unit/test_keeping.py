@@ -1,5 +1,7 @@
 """workers/keeping.py: one batch that we fail at holds up no other, and is not tried for ever in silence."""
 
+from concurrent.futures import Executor, Future
+
 import pytest
 
 from infra.clocks import ManualClock
@@ -61,3 +63,38 @@ def test_a_batch_that_came_on_again_has_all_its_tries():
     desk.faults = [ZeroDivisionError()] * 4
     desk.run(100)
     assert (desk.faults, desk.given_up) == ([], False)
+
+
+class Held(Executor):
+    """Carries nothing out; `given` are the batches that it has."""
+
+    def __init__(self):
+        self.given = {}
+
+    def submit(self, fn, batch):
+        self.given[batch.id] = future = Future()
+        return future
+
+    def end(self, name):
+        self.given.pop(name).set_result(None)
+
+
+def test_of_large_inputs_two_are_checked_at_a_time_one_a_tenant_and_small_ones_pass_them_by():
+    large = {"enqueued_tokens": 10_000_000}
+    open_ones = [
+        a_batch("a1", tenant="a", **large),
+        a_batch("a2", tenant="a", **large),
+        a_batch("a3", tenant="a", job="job-1", **large),
+        a_batch("b1", tenant="b", **large),
+        a_batch("c1", tenant="c", **large),
+        a_batch("c2", tenant="c", enqueued_tokens=9),
+    ]
+    desk, threads = Desk(), Held()
+    desk.open_batches = lambda: open_ones
+    keeping = Keeping(keeper=desk, threads=threads, quick=threads, clock=desk.clock)
+    keeping.step()
+    first = [*threads.given]
+    threads.end("a1")
+    open_ones.pop(0)
+    keeping.step()
+    assert (first, [*threads.given]) == (["a1", "a3", "b1", "c2"], ["a3", "b1", "c2", "a2"])
