@@ -25,7 +25,7 @@ from jobs.ports.store import Store
 from workers import wire
 from workers.about import about
 from workers.letters import bury
-from workers.offsets import OffsetTracker
+from workers.offsets import Offsets
 
 log = structlog.get_logger()
 
@@ -96,20 +96,20 @@ class Dispatcher:
     policy: DispatchPolicy
     leased: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
-    _trackers: dict[tuple[str, int], OffsetTracker] = field(default_factory=dict)
+    _offsets: Offsets = field(default_factory=Offsets)
     _to_lease: queue.SimpleQueue[Taken] = field(default_factory=queue.SimpleQueue)
     _undecided: set[str] = field(default_factory=set)
     _without_room: list[Taken] = field(default_factory=list)
-    _answered: queue.SimpleQueue[Record] = field(default_factory=queue.SimpleQueue)
 
     # ---- the poll thread ------------------------------------------------------------------------
 
     def poll_step(self) -> None:
         """Apply room as pauses, poll, pass messages on, commit what the database has answered for."""
         for record in self.consumer.poll(self._apply_room(), max_records=self.policy.at_once):
-            self._tracker(record).take(record.place.offset)
+            self._offsets.take(record.place)
             self._pass_on(record)
-        self._commit_finished()
+        if offsets := self._offsets.committable():
+            self.consumer.commit(offsets)
 
     def _apply_room(self) -> float:
         """How long to wait in the next poll."""
@@ -124,13 +124,6 @@ class Dispatcher:
         self.consumer.pause([place for place in assigned if place not in wanted])
         return self.policy.poll_s if len(wanted) == len(assigned) else self.policy.full_s
 
-    def _tracker(self, record: Record) -> OffsetTracker:
-        key = (record.place.topic, record.place.partition)
-        tracker = self._trackers.get(key)
-        if tracker is None or tracker.topic_id != record.place.topic_id:
-            tracker = self._trackers[key] = OffsetTracker(topic_id=record.place.topic_id)
-        return tracker
-
     def _pass_on(self, record: Record) -> None:
         message: Message | None = None
         why = ""
@@ -143,16 +136,6 @@ class Dispatcher:
         taken = Taken(record=record, message=message, token=self.ids.token(), fault=why)
         self._undecided.add(taken.token)
         self._to_lease.put(taken)
-
-    def _commit_finished(self) -> None:
-        while not self._answered.empty():
-            place = self._answered.get().place
-            tracker = self._trackers.get((place.topic, place.partition))
-            if tracker is not None and tracker.topic_id == place.topic_id:  # not of a topic that was made anew since
-                tracker.finish(place.offset)
-        offsets = {key: at for key, tracker in self._trackers.items() if (at := tracker.committable()) is not None}
-        if offsets:
-            self.consumer.commit(offsets)
 
     # ---- the lease thread -----------------------------------------------------------------------
 
@@ -241,7 +224,7 @@ class Dispatcher:
 
     def _finish(self, todo: dict[str, Taken], taken: Taken) -> None:
         del todo[taken.token]
-        self._answered.put(taken.record)
+        self._offsets.finish(taken.record.place)
 
 
 Standing = Mapping[str, tuple[Task, Job]]

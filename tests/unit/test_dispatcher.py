@@ -259,13 +259,13 @@ def test_an_answer_for_a_topic_that_was_made_anew_does_not_finish_its_new_record
     old = desk.take()
     desk.poll()
     new = desk.take()
-    desk.dispatcher._answered.put(old.record)
+    desk.dispatcher._offsets.finish(old.record.place)
     desk.poll()
     stale = desk.take()
-    desk.dispatcher._answered.put(stale.record)
+    desk.dispatcher._offsets.finish(stale.record.place)
     desk.poll()
     assert (new.message, desk.committed()) == (SECOND, None)
-    desk.dispatcher._answered.put(new.record)
+    desk.dispatcher._offsets.finish(new.record.place)
     desk.poll()
     assert desk.committed() == 2
 
