@@ -22,7 +22,8 @@ from infra.bootstrap import Home
 from infra.engines import environment
 from infra.settings import Settings
 from jobs.errors import NightmillError
-from jobs.model import Priority, Value
+from jobs.model import Value
+from jobs.topics import dead_topic, ingress_topics, topics_of
 
 if TYPE_CHECKING:
     from infra.sql.health import Server
@@ -234,9 +235,9 @@ def _queue(settings: Settings) -> Iterator[Check]:
         return
     broker = Home(settings).broker
     try:
-        pools = [f"{settings.topic_prefix}.{pool.name}.{priority}" for pool in settings.pools for priority in Priority]
-        doors = [f"{settings.topic_prefix}.submit.{tenant}" for tenant in settings.ingress_tenants]
-        differ = broker.disagreements([*pools, *doors, f"{settings.topic_prefix}.dead"])
+        pools = topics_of(prefix := settings.topic_prefix, [pool.name for pool in settings.pools])
+        doors = ingress_topics(prefix, settings.ingress_tenants)
+        differ = broker.disagreements([*pools, *doors, dead_topic(prefix)])
     finally:
         broker.close()
     mend = "change the topics with Kafka's own tools, or the settings kafka_…"

@@ -248,8 +248,3 @@ def mismatch(message: Message, task: Task) -> str:
     if task.state is not TaskState.RELEASED:
         return "state"
     return "epoch" if task.epoch != message.epoch else "ticket"
-
-
-def topics_of(prefix: str, pools: Sequence[str]) -> dict[str, Priority]:
-    """Topic name → priority, for the topics of these pools."""
-    return {wire.topic(prefix, pool, priority): priority for pool in pools for priority in Priority}

@@ -18,8 +18,9 @@ from infra.locks import FileLock
 from jobs.figures import Sample
 from jobs.model import Job, Task, Usage
 from jobs.pools import Pool
+from jobs.topics import dead_topic, topics_of
 from workers.crews import Crowd, Room
-from workers.dispatcher import Dispatcher, topics_of
+from workers.dispatcher import Dispatcher
 from workers.figures import dispatcher_figures, fleet_figures, ingress_figures, scheduler_figures
 from workers.ingress import Ingress, ingress_loops
 from workers.loops import Alarm, Loop, steady
@@ -30,7 +31,6 @@ from workers.reaper import end_lease
 from workers.reports import Phase, Report
 from workers.wiring import (
     Planners,
-    dead_topic,
     delivering_of,
     dispatcher_of_pool,
     fleet_of,
@@ -148,7 +148,9 @@ class Embedded:
         owner = home.locks.owner(f"scheduler-{os.getpid()}")
         tidy(home)
         for pool in self.pools:
-            home.broker.ensure_topics([*topics_of(home.settings.topic_prefix, [pool.name]), dead_topic(home.settings)])
+            home.broker.ensure_topics(
+                [*topics_of(home.settings.topic_prefix, [pool.name]), dead_topic(home.settings.topic_prefix)]
+            )
             leader = home.store.lead(pool.name, owner)
             self._schedulers[pool.name] = scheduler_of_pool(home, pool, leader, self._planners)
             self._loops += self._dispatch(pool)

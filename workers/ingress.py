@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,16 +31,6 @@ TAKEN, BUG = "taken", "bug"
 _LONGEST_KEY = 255
 _SUBMITTERS = 4
 """Inputs looked at side by side: one with a hundred million ids to check holds no other tenant up."""
-
-
-def ingress_topics(prefix: str, tenants: Sequence[str]) -> dict[str, str]:
-    """Topic name → tenant."""
-    return {f"{prefix}.submit.{tenant}": tenant for tenant in tenants}
-
-
-def ingress_group(prefix: str) -> str:
-    """The consumer group of whoever takes submissions."""
-    return f"{prefix}.submit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,13 +25,14 @@ from jobs.ports.engine import Engine, EngineInfo
 from jobs.ports.intake import SubmitRequest
 from jobs.release import ReleasePolicy
 from jobs.submit import SchemaCheck, made_before, submit_to_pool
+from jobs.topics import dead_topic, group_of, ingress_group, ingress_topics, topics_of
 from workers.beats import Beat
 from workers.crews import Alone
-from workers.dispatcher import Dispatcher, DispatchPolicy, topics_of
+from workers.dispatcher import Dispatcher, DispatchPolicy
 from workers.figures import DatabaseFigures
 from workers.finaliser import Finaliser
 from workers.given import WorkerPolicy
-from workers.ingress import Ingress, IngressPolicy, ingress_group, ingress_topics
+from workers.ingress import Ingress, IngressPolicy
 from workers.mill import Mill, MillPolicy
 from workers.reaper import Reaper, end_dead_owners
 from workers.scheduler import PlanAhead, SchedulePolicy, Scheduler
@@ -104,7 +105,7 @@ def plan_first(home: Home, plans: PlanAhead, job_id: str) -> None:
 def scheduler_of(home: Home, job: Job, owner: str, pause: PauseRule, cap: int, plans: PlanAhead) -> Scheduler:
     """The scheduler of the job's own pool; taking the lead deposes whoever led it before."""
     settings = home.settings
-    group = f"{settings.topic_prefix}.{job.pool}"
+    group = group_of(settings.topic_prefix, job.pool)
     return Scheduler(
         store=home.store,
         broker=home.broker,
@@ -142,12 +143,12 @@ def open_mill(
         policy=policy,
     )
     topics = topics_of(settings.topic_prefix, [job.pool])
-    dead = f"{settings.topic_prefix}.dead"
+    dead = dead_topic(settings.topic_prefix)
     home.broker.ensure_topics([*topics, dead])
     dispatcher = Dispatcher(
         store=home.store,
         broker=home.broker,
-        consumer=home.broker.consumer(f"{settings.topic_prefix}.{job.pool}", list(topics)),
+        consumer=home.broker.consumer(group_of(settings.topic_prefix, job.pool), list(topics)),
         ids=home.ids,
         clock=home.clock,
         priorities=topics,
@@ -213,7 +214,7 @@ def ingress_of(home: Home, pools: Sequence[Pool], can_follow: SchemaCheck | None
         policy=IngressPolicy(
             topics=topics,
             group=ingress_group(settings.topic_prefix),
-            dead_topic=f"{settings.topic_prefix}.dead",
+            dead_topic=dead_topic(settings.topic_prefix),
             inputs=settings.ingress_inputs,
             outputs=settings.ingress_outputs,
         ),
@@ -241,5 +242,5 @@ def show(
 
 def database_figures(home: Home) -> DatabaseFigures:
     """Of the whole database: for whoever schedules."""
-    dead = f"{home.settings.topic_prefix}.dead"
+    dead = dead_topic(home.settings.topic_prefix)
     return DatabaseFigures(store=home.store, broker=home.broker, dead_topic=dead, clock=home.clock)

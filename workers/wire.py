@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from jobs.model import Message, Priority, Value
 from jobs.ports.queue import Outgoing
+from jobs.topics import topic
 
 VERSION = 1
 TRACEPARENT = "traceparent"
@@ -28,11 +29,6 @@ _SECONDS = re.compile(rb"[0-9]{1,11}(\.[0-9]{1,9})?")
 
 class Unreadable(ValueError):
     """The bytes are no message of ours; they go to the dead-letter topic as they are."""
-
-
-def topic(prefix: str, pool: str, priority: Priority) -> str:
-    """`<prefix>.<pool>.<priority>`."""
-    return f"{prefix}.{pool}.{priority}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

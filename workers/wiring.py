@@ -18,7 +18,6 @@ from infra.data.filesweeping import FileSweeper
 from infra.data.frozen import tenant_folder
 from infra.engines.making import Engines
 from infra.engines.spec import RayPlace
-from infra.settings import Settings
 from jobs.batching import Keeper, KeepPolicy
 from jobs.delivering import Deliverer
 from jobs.ending import PauseRule
@@ -30,8 +29,9 @@ from jobs.ports.store import Leader
 from jobs.release import ReleasePolicy
 from jobs.retry import Backoff
 from jobs.scaling import ScalePolicy
+from jobs.topics import dead_topic, group_of, topics_of
 from workers.delivering import Delivering, DeliveryPolicy
-from workers.dispatcher import Crew, Dispatcher, DispatchPolicy, topics_of
+from workers.dispatcher import Crew, Dispatcher, DispatchPolicy
 from workers.fleet import Fleet, FleetPolicy, Ground
 from workers.given import WorkerPolicy
 from workers.keeping import Keeping
@@ -56,16 +56,6 @@ _DEAD_S = 3600.0
 """A file is dead for so long before a service deletes it: whoever is reading it may end."""
 _LEASES = 64
 """Messages that a dispatcher leases in one transaction at most."""
-
-
-def group_of(settings: Settings, pool: str) -> str:
-    """The consumer group of a pool's dispatchers."""
-    return f"{settings.topic_prefix}.{pool}"
-
-
-def dead_topic(settings: Settings) -> str:
-    """Where messages go that nobody can read."""
-    return f"{settings.topic_prefix}.dead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +84,7 @@ def scheduler_of_pool(home: Home, pool: Pool, leader: Leader, planners: Planners
             store=home.store,
             broker=home.broker,
             clock=home.clock,
-            group=group_of(settings, pool.name),
+            group=group_of(settings.topic_prefix, pool.name),
             alive=home.locks.is_alive,
             lease_s=settings.lease_s,
         ),
@@ -116,12 +106,12 @@ def dispatcher_of_pool(home: Home, pool: str, crew: Crew) -> Dispatcher:
     """A dispatcher of a declared pool; its topics are made where they are missing."""
     settings = home.settings
     topics = topics_of(settings.topic_prefix, [pool])
-    dead = dead_topic(settings)
+    dead = dead_topic(settings.topic_prefix)
     home.broker.ensure_topics([*topics, dead])
     return Dispatcher(
         store=home.store,
         broker=home.broker,
-        consumer=home.broker.consumer(group_of(settings, pool), list(topics)),
+        consumer=home.broker.consumer(group_of(settings.topic_prefix, pool), list(topics)),
         ids=home.ids,
         clock=home.clock,
         priorities=topics,

@@ -14,6 +14,7 @@ from api.cli.context import AppContext, json_option, pass_app
 from api.cli.output import print_json, table
 from jobs.errors import NotFound, Unavailable
 from jobs.ports.queue import Outgoing, Queue, Record
+from jobs.topics import dead_topic, group_of, ingress_group, ingress_topics, topics_of
 from workers.letters import CODE, ORIGIN, OURS, PLACE, REASON
 
 _READ_S = 10.0
@@ -25,12 +26,9 @@ _SHOWN = 80
 @pass_app
 def topics(app: AppContext, *, as_json: bool) -> None:
     """List the topics of the declared pools and ingresses, and what waits in each."""
-    from workers.dispatcher import topics_of
-    from workers.ingress import ingress_group, ingress_topics
-
     prefix, broker = app.settings.topic_prefix, app.home.broker
     facts = [
-        _topic_facts(broker, topic, f"{prefix}.{pool.name}")
+        _topic_facts(broker, topic, group_of(prefix, pool.name))
         for pool in app.home.pools
         for topic in topics_of(prefix, [pool.name])
     ]
@@ -38,7 +36,7 @@ def topics(app: AppContext, *, as_json: bool) -> None:
         _topic_facts(broker, topic, ingress_group(prefix))
         for topic in ingress_topics(prefix, app.settings.ingress_tenants)
     ]
-    facts.append(_topic_facts(broker, f"{prefix}.dead", None))
+    facts.append(_topic_facts(broker, dead_topic(prefix), None))
     for sentence in broker.disagreements([f["topic"] for f in facts]):
         click.echo(f"warning: {sentence}", err=True)
     if as_json:
@@ -130,7 +128,7 @@ def replay(app: AppContext, *, letter: str, as_json: bool) -> None:
 
 def _records(app: AppContext) -> Iterator[Record]:
     """All that the topic held when it was asked, read by a group of its own."""
-    broker, topic = app.home.broker, f"{app.settings.topic_prefix}.dead"
+    broker, topic = app.home.broker, dead_topic(app.settings.topic_prefix)
     found = broker.facts(topic)
     left = sum(end - found.log_start.get(n, 0) for n, end in found.log_end.items()) if found else 0
     if not left:

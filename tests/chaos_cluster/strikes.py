@@ -15,9 +15,9 @@ import psutil
 
 from jobs.errors import Unavailable
 from jobs.model import Priority
+from jobs.topics import topic as topic_of
 from tests.chaos_cluster.plans import Fault
 from tests.chaos_cluster.site import POOL, PREFIX, Site
-from workers import wire
 
 TITLES = {
     "worker": "ray::WorkerActor",
@@ -142,7 +142,7 @@ class Striker:
     def _topic(self, how: str, fault: Fault) -> Callable[[], None] | None:
         """Mostly the one that the job is in."""
         priority = [Priority.NORMAL, Priority.NORMAL, Priority.HIGH][fault.which % 3]
-        topic = wire.topic(PREFIX, POOL, priority)
+        topic = topic_of(PREFIX, POOL, priority)
         broker = self.site.home.broker
         try:
             broker.delete_topic(topic)

@@ -7,9 +7,10 @@ import pytest
 from infra.clocks import SystemClock
 from infra.data.submission import read_submission
 from jobs.ports.queue import Outgoing
+from jobs.topics import ingress_topics
 from tests.factories import a_job
 from tests.support.kafka import eventually
-from workers.ingress import Ingress, IngressPolicy, ingress_topics
+from workers.ingress import Ingress, IngressPolicy
 from workers.letters import CODE, ORIGIN, PLACE
 
 pytestmark = pytest.mark.contract

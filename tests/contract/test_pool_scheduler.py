@@ -13,10 +13,10 @@ from jobs.moves import Lease
 from jobs.picking import PickPolicy
 from jobs.ports.planning import PlannedSegment
 from jobs.release import ReleasePolicy
+from jobs.topics import topics_of
 from tests.factories import a_job, a_task
 from tests.support.bench import Inline
 from tests.support.topics import MemoryQueue
-from workers.dispatcher import topics_of
 from workers.pool_scheduler import PoolScheduler
 from workers.reaper import Reaper
 from workers.scheduler import SchedulePolicy

@@ -10,10 +10,12 @@ import pytest
 from infra.clocks import SystemClock, SystemIds
 from infra.sql import AT_ONCE, open_store
 from jobs.model import TaskState
+from jobs.topics import topic as topic_of
+from jobs.topics import topics_of
 from tests.factories import Planned, a_commit
 from tests.support.kafka import eventually
 from workers import wire
-from workers.dispatcher import Dispatcher, DispatchPolicy, topics_of
+from workers.dispatcher import Dispatcher, DispatchPolicy
 from workers.loops import Alarm, Loop
 from workers.reaper import Reaper
 from workers.sending import send
@@ -140,7 +142,7 @@ def test_work_of_three_poll_intervals_is_done_once_while_ten_dispatchers_come_an
 def test_messages_of_a_topic_that_was_wiped_are_found_lost_and_the_work_is_done(store, queue):
     planned = Planned(store, tasks=2)
     job, topics = planned.job, topics_of("nightmill", [planned.job.pool])
-    topic = wire.topic("nightmill", job.pool, job.priority)
+    topic = topic_of("nightmill", job.pool, job.priority)
     queue.ensure_topics([*topics, "nightmill.dead"])
     for number in range(2):
         planned.released(number, ticket=f"ticket-{number}")

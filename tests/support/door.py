@@ -14,7 +14,8 @@ from pathlib import Path
 
 from infra.bootstrap import open_home
 from infra.settings import load
-from workers.ingress import ingress_group, ingress_loops
+from jobs.topics import ingress_group
+from workers.ingress import ingress_loops
 from workers.loops import Alarm
 from workers.main import ingress_of
 

@@ -7,11 +7,12 @@ from jobs import moves
 from jobs.errors import DatabaseUnavailable
 from jobs.model import JobState, Priority, TaskState
 from jobs.ports.queue import Outgoing
+from jobs.topics import topics_of
 from tests.support.store import a_store
 from tests.support.topics import MemoryQueue
 from tests.support.values import a_job, a_message, a_released_task
 from workers import wire
-from workers.dispatcher import Dispatcher, DispatchPolicy, topics_of
+from workers.dispatcher import Dispatcher, DispatchPolicy
 from workers.letters import CODE, ORIGIN, PLACE, REASON
 
 pytestmark = pytest.mark.unit

@@ -8,9 +8,10 @@ from infra.clocks import ManualClock
 from infra.data.submission import read_submission
 from jobs.errors import DatabaseUnavailable, KeyReused, NotFound, Refused, StorageFull
 from jobs.ports.queue import Outgoing
+from jobs.topics import ingress_topics
 from tests.support.topics import MemoryQueue
 from tests.support.values import a_job
-from workers.ingress import Ingress, IngressPolicy, ingress_topics
+from workers.ingress import Ingress, IngressPolicy
 from workers.letters import CODE, ORIGIN, PLACE, REASON
 
 pytestmark = pytest.mark.unit

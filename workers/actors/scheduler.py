@@ -11,6 +11,7 @@ import structlog
 from infra.bootstrap import open_home
 from infra.settings.wire import from_json
 from jobs.figures import Sample
+from jobs.topics import dead_topic, topics_of
 from workers.actors.common import (
     ROLL_CALL_S,
     TICK_S,
@@ -20,13 +21,12 @@ from workers.actors.common import (
     workers_of,
 )
 from workers.actors.showing import show_actor, to_wire
-from workers.dispatcher import topics_of
 from workers.figures import ingress_figures, scheduler_figures
 from workers.ingress import Ingress, ingress_loops
 from workers.loops import Loop, steady
 from workers.main import database_figures, ingress_of, tidy
 from workers.pool_scheduler import PoolScheduler
-from workers.wiring import Planners, dead_topic, delivering_of, keeping_of, scheduler_of_pool, sweep_files
+from workers.wiring import Planners, delivering_of, keeping_of, scheduler_of_pool, sweep_files
 
 log = structlog.get_logger()
 
@@ -69,7 +69,7 @@ class SchedulerActor:
         owner = home.locks.owner(f"scheduler-{os.getpid()}")
         for pool in settings.pools:
             topics = topics_of(settings.topic_prefix, [pool.name])
-            home.broker.ensure_topics([*topics, dead_topic(settings)])
+            home.broker.ensure_topics([*topics, dead_topic(settings.topic_prefix)])
             self._pools[pool.name] = scheduler_of_pool(home, pool, home.store.lead(pool.name, owner), planners)
             log.info("pool_led", pool=pool.name, owner=owner, epoch=self._pools[pool.name].leader.epoch)
         Loop("tick", steady(self._tick), Fatal(), every_s=TICK_S).start()
