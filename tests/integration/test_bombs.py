@@ -1,6 +1,5 @@
 """Parquet that is small on disk and large in memory ends in a clear refusal, in a process of its own."""
 
-import contextlib
 import os
 import resource
 import time
@@ -136,18 +135,20 @@ def test_a_file_that_is_gone_or_cannot_be_read_is_told_as_ever(tmp_path):
         looker.look("in", [ObjectFacts(uri=str(tmp_path / "none.parquet"), size=100, stamp="x")], None)
 
 
+def children():
+    """Of this process; other tests' services are among them."""
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
 def test_the_process_that_looks_has_no_credentials_and_is_gone_afterwards(monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "very-secret")
     monkeypatch.setenv("PGPASSWORD", "very-secret")
     (tmp_path / "a.parquet").write_bytes(bombs.written(pa.table({"x": [1]})))
-    seen = []
+    before, seen = children(), []
 
     class Spied(LocalObjects):
         def open(self, uri):
-            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-            for pid in children:
-                with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # another's, that has ended
-                    seen.append((pid, Path(f"/proc/{pid}/environ").read_bytes()))
+            seen.extend((pid, Path(f"/proc/{pid}/environ").read_bytes()) for pid in children() - before)
             return super().open(uri)
 
     looker = Looker(objects=Spied(), scratch=tmp_path)
