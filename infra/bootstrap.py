@@ -136,9 +136,8 @@ class Home:
             attempts=settings.s3_attempts,
             timeout_s=settings.s3_timeout_s,
         )
-        objects = open_objects(scratch=settings.scratch, s3=s3)
-        objects.openers = {**objects.openers, "db": lambda: self.store.objects(settings.scratch)}
-        return objects
+        more = {"db": lambda: self.store.objects(settings.scratch)}
+        return open_objects(scratch=settings.scratch, s3=s3, more=more)
 
     @property
     def own_objects(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import Protocol
@@ -31,7 +32,7 @@ class Cursor(Protocol):
     def close(self) -> None: ...
 
 
-class _Forward:
+class _Forward(ABC):
     """What both kinds share: skipping, cutting batches, and remembering the rest of one."""
 
     def __init__(self, key: Key) -> None:
@@ -41,8 +42,9 @@ class _Forward:
         self._batches: Iterator[pa.RecordBatch] = iter(())
         self._rest: pa.RecordBatch | None = None
 
+    @abstractmethod
     def _start(self, group: int) -> Iterator[pa.RecordBatch]:
-        raise NotImplementedError
+        """All batches of a group."""
 
     def read(self, group: int, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         if group != self.group or start < self.at:

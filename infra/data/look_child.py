@@ -28,7 +28,7 @@ from infra.data.parquet import facts_of, open_parquet
 from infra.data.schema import dump_schema
 from infra.data.unify import Unifier
 from infra.engines.frames import Frame, FrameReader, encode_frame
-from infra.objects.s3_reader import RangeFile, RangeReader
+from infra.objects.s3_reader import RangeFile, RangeReader, Seekable
 from jobs.errors import BadInput, NightmillError, StorageFull
 from jobs.model import InputFile
 from jobs.ports.objects import ObjectFacts
@@ -79,27 +79,12 @@ class _Files:
         return RangeFile(RangeReader(fetch, size)) if self._far else io.BufferedReader(_Near(fetch, size), _NEAR_BYTES)
 
 
-class _Near(io.RawIOBase):
+class _Near(Seekable):
     """What costs no request: nothing is read ahead."""
 
     def __init__(self, fetch: Any, size: int) -> None:
+        super().__init__(size)
         self._fetch = fetch
-        self._size = size
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = max(0, base + offset)
-        return self._at
 
     def readinto(self, buffer: bytearray | memoryview, /) -> int:  # type: ignore[override]  # any writable buffer
         stop = min(self._at + min(len(buffer), _RECEIVE_BYTES), self._size)

@@ -36,17 +36,12 @@ class _Window:
         return self.start + len(self.data)
 
 
-class RangeReader(io.RawIOBase):
-    """fetch: the bytes start ≤ n < stop.
+class Seekable(io.RawIOBase):
+    """A place in so many bytes; how they are fetched is the subclass's."""
 
-    There is a window at each place that is read. One that is read past its end makes way for the next, twice as large.
-    """
-
-    def __init__(self, fetch: Callable[[int, int], bytes], size: int) -> None:
-        self._fetch = fetch
+    def __init__(self, size: int) -> None:
         self._size = size
         self._at = 0
-        self._windows: list[_Window] = []  # the one used last stands last
 
     def readable(self) -> bool:
         return True
@@ -61,6 +56,18 @@ class RangeReader(io.RawIOBase):
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         self._at = max(0, base + offset)
         return self._at
+
+
+class RangeReader(Seekable):
+    """fetch: the bytes start ≤ n < stop.
+
+    There is a window at each place that is read. One that is read past its end makes way for the next, twice as large.
+    """
+
+    def __init__(self, fetch: Callable[[int, int], bytes], size: int) -> None:
+        super().__init__(size)
+        self._fetch = fetch
+        self._windows: list[_Window] = []  # the one used last stands last
 
     def readinto(self, buffer: bytearray | memoryview, /) -> int:  # type: ignore[override]  # any writable buffer
         wanted = min(len(buffer), self._size - self._at)
