@@ -199,7 +199,8 @@ def _ledger(scene: Scene, ended: Ended) -> list[str]:
     return found
 
 
-def _differences(ended: Ended, quiet: Ended, jobs: int) -> list[str]:
+def differences(ended: Any, quiet: Any) -> list[str]:
+    """What the rows, the usage and the money of two ended jobs do not share."""
     found = []
     if not ended.table.equals(quiet.table):
         names = [n for n in quiet.table.column_names if n not in ended.table.column_names]
@@ -209,6 +210,11 @@ def _differences(ended: Ended, quiet: Ended, jobs: int) -> list[str]:
         has, should = getattr(ended, name), getattr(quiet, name)
         if has != should:
             found.append(f"{name} is {has}, in the quiet run {should}")
+    return found
+
+
+def _differences(ended: Ended, quiet: Ended, jobs: int) -> list[str]:
+    found = differences(ended, quiet)
     for account in (ended.balances.keys() | quiet.balances.keys()) - PLATFORM:
         has, should = ended.balances.get(account, 0), jobs * quiet.balances.get(account, 0)
         if has != should:

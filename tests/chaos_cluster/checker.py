@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from jobs.model import Job, TaskState
 from jobs.ports.store import Store
+from tests.chaos.checker import differences
 
 OPEN = frozenset({TaskState.QUEUED, TaskState.RELEASED, TaskState.LEASED})
 WASTE = "waste"
@@ -120,7 +121,7 @@ def faults(ended: Ended, *, rows: int, quiet: Ended | None = None) -> list[str]:
         found.append(f"{len(ended.open_tasks)} tasks are open: {ended.open_tasks[:3]}")
     if ended.unsealed:
         found.append("the job is not sealed")
-    return found + ([] if quiet is None else _differences(ended, quiet))
+    return found + ([] if quiet is None else differences(ended, quiet))
 
 
 def _rows(ended: Ended, rows: int) -> list[str]:
@@ -191,19 +192,6 @@ def _money(ended: Ended) -> list[str]:
 
 _LINES = 4
 """Three token classes and the revenue."""
-
-
-def _differences(ended: Ended, quiet: Ended) -> list[str]:
-    found = []
-    if not ended.table.equals(quiet.table):
-        names = [n for n in quiet.table.column_names if n not in ended.table.column_names]
-        names += [n for n in ended.table.column_names if not ended.table[n].equals(quiet.table[n])]
-        found.append(f"columns differ from the quiet run: {names}")
-    for name in ("state", "usage", "amount_pico", "spent"):
-        has, should = getattr(ended, name), getattr(quiet, name)
-        if has != should:
-            found.append(f"{name} is {has}, in the quiet run {should}")
-    return found
 
 
 def zombies(ended: Ended, dead_tokens: Sequence[str]) -> list[str]:
