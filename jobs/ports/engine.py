@@ -39,6 +39,7 @@ class RequestProfile:
     dimensions: for embeddings, the size asked for; None for the model's own.
     tools: OpenAI's list of tools as canonical JSON, shown to the model by its chat template; None for none.
     tool_choice: `auto`; or, where `schema` makes the model call tools, `required`, or the name of the one to call.
+    stream: whether pieces of each row are wanted while it runs.
     """
 
     key: str
@@ -50,6 +51,7 @@ class RequestProfile:
     dimensions: int | None = None
     tools: str | None = None
     tool_choice: str = "auto"
+    stream: bool = False
 
 
 @dataclass(frozen=True, slots=True)
