@@ -47,7 +47,7 @@ check: lint ## ruff, mypy, direction of imports, docs
 # Real brokers, databases and engines start on machines that may be busy: what failed is run once more, alone, and must
 # pass then. Both runs are shown.
 test: lint ## check, then every test
-	$(BIN)/pytest || { echo; echo "== once more, only what failed =="; \
+	$(BIN)/pytest -n 2 || { echo; echo "== once more, only what failed =="; \
 		$(BIN)/pytest --last-failed --last-failed-no-failures none; }
 
 cluster: setup-dev ## Kafka, PostgreSQL, an S3 server and Ray on this machine (CLUSTER=FILE: other ports)

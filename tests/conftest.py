@@ -47,3 +47,21 @@ def s3_keys(monkeypatch):
     """Credentials that the server takes, where the AWS tools look first."""
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
+
+
+_LIGHT = ("tests/unit/", "tests/property/", "tests/architecture/")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With `-n 2`: what starts services runs in one process, in order; what starts nothing runs beside it.
+
+    A process that dies (a driver of Ray ends at once when its node does) is a failed test and not the end of the run.
+    """
+    from xdist.scheduler.loadscope import LoadScopeScheduling  # noqa: PLC0415 - there only where it is asked for
+
+    class Tiers(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return nodeid.partition("::")[0] if nodeid.startswith(_LIGHT) else "services"
+
+    return Tiers(config, log)
