@@ -31,6 +31,8 @@ ROWS, PREFIXES, PREFIX_WORDS, OWN_WORDS, OUTPUT_TOKENS = 1000, 20, 400, 50, 32
 ENGINE_ARGS = {"max_num_seqs": 256, "max_num_batched_tokens": 4096}
 """What vLLM would choose for `LLM`; its batch runner would choose other figures, so they are given to all."""
 MODEL = "tiny"
+WORKERS_PRELOAD = "WORKERS_PRELOAD"
+"""LD_PRELOAD for Ray Data's workers, see `ray_data_way`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,15 +102,20 @@ def made(folder: Path, count: int) -> Course:
         log_path=folder / "engine.log",
     )
     course = Course(folder=folder, spec=spec)
-    rng = random.Random(20)
+    write_chats(course, count)
+    nightmill.nightmill(course.home, "models", "add", MODEL, str(model), "--free")
+    return course
+
+
+def write_chats(course: Course, count: int, seed: int = 20) -> None:
+    """Other seeds have neither a prefix nor an own part in common."""
+    rng = random.Random(seed)
     shared = [words.text(rng, PREFIX_WORDS) for _ in range(PREFIXES)]
     rows = [
         {"id": f"r{n:05d}", "task": rng.choice(shared), "question": words.text(rng, OWN_WORDS)} for n in range(count)
     ]
     pq.write_table(pa.Table.from_pylist(rows), course.rows)
     course.chats.write_text("".join([json.dumps(_request(row)) + "\n" for row in rows]))
-    nightmill.nightmill(course.home, "models", "add", MODEL, str(model), "--free")
-    return course
 
 
 def _request(row: dict[str, str]) -> dict[str, Any]:
@@ -131,7 +138,10 @@ def of_vllm(course: Course, which: str) -> Round:
     order = {"spec": course.spec.to_wire(), "chats": str(course.chats), "result": str(course.folder / f"{which}.json")}
     command = [sys.executable, "-m", "tests.benchmarks.vllm_ways", which, json.dumps(order)]
     log = course.folder / f"{which}.log"
-    done = watched(command, env=child_environment(course.spec, os.environ), log=log)
+    env = child_environment(course.spec, os.environ)
+    if which == "ray_data":
+        env[WORKERS_PRELOAD] = env.pop("LD_PRELOAD", "")
+    done = watched(command, env=env, log=log)
     if done.exit_code:
         msg = f"{which} ended with {done.exit_code}:\n{log.read_text()[-4000:]}"
         raise RuntimeError(msg)

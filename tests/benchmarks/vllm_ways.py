@@ -14,6 +14,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from vllm.engine.arg_utils import AsyncEngineArgs, EngineArgs
 
 from infra.engines.spec import EngineSpec
@@ -30,14 +32,17 @@ def chosen(spec: EngineSpec) -> dict[str, Any]:
 
 
 def raw(spec: EngineSpec, chats: Path) -> dict[str, Any]:
-    """`LLM.chat` over all of them at once."""
+    """`LLM.chat` over all of them at once, from the call to the Parquet file of its answers."""
     from vllm import LLM, SamplingParams  # noqa: PLC0415 - only where it runs: it takes seconds
 
     llm = LLM(**chosen(spec))
-    bodies = [json.loads(line)["body"] for line in chats.read_text().splitlines()]
+    lines = [json.loads(line) for line in chats.read_text().splitlines()]
+    bodies = [line["body"] for line in lines]
     params = SamplingParams(max_tokens=bodies[0]["max_tokens"], temperature=bodies[0]["temperature"])
     began = time.monotonic()
     outputs = llm.chat([body["messages"] for body in bodies], params, use_tqdm=False)
+    answers = {"id": [line["custom_id"] for line in lines], "text": [output.outputs[0].text for output in outputs]}
+    pq.write_table(pa.table(answers), chats.with_name("raw.parquet"))
     up_s = time.monotonic() - began
     return {
         "rows": len(outputs),
@@ -78,60 +83,13 @@ def run_batch(spec: EngineSpec, chats: Path) -> dict[str, Any]:
     }
 
 
-RAY_BATCH_ROWS, RAY_BATCHES = 64, 8
-"""Twice as many rows on their way as the engine has seats."""
-
-
 def ray_data(spec: EngineSpec, chats: Path) -> dict[str, Any]:
-    """Ray Data LLM on a Ray of its own. Its clock begins when its first row enters the engine.
+    """Ray Data LLM, see `ray_data_way`."""
+    from tests.benchmarks import ray_data_way  # noqa: PLC0415 - as above
 
-    That moment is not told. It is taken from the row with the earliest difference between the time that it left the
-    pipeline and the time that it says the engine took, so a little late, in favour of Ray Data.
-    """
-    import ray  # noqa: PLC0415 - as above
-    from ray.data.llm import build_processor, vLLMEngineProcessorConfig  # noqa: PLC0415 - as above
-
-    ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=200 << 20)
-    ray.data.DataContext.get_current().enable_progress_bars = False
     arguments = chosen(spec)
     del arguments["model"], arguments["served_model_name"]
-    config = vLLMEngineProcessorConfig(
-        model_source=spec.path,
-        engine_kwargs=arguments,
-        concurrency=1,
-        batch_size=RAY_BATCH_ROWS,
-        max_concurrent_batches=RAY_BATCHES,
-        placement_group_config={"bundles": [{"CPU": 1}]},
-        log_engine_metrics=False,
-    )
-    processor = build_processor(config, preprocess=_asked, postprocess=_answered)
-    bodies = [json.loads(line)["body"] for line in chats.read_text().splitlines()]
-    for body in bodies:
-        del body["model"]  # it would be taken for an adapter's name
-    rows = processor(ray.data.from_items(bodies)).take_all()
-    began = min([row["at"] - row["took"] for row in rows])
-    return {
-        "rows": len(rows),
-        "up_s": max([row["at"] for row in rows]) - began,
-        "input_tokens": sum([row["input_tokens"] for row in rows]),
-        "cached_tokens": 0,
-        "output_tokens": sum([row["output_tokens"] for row in rows]),
-    }
-
-
-def _asked(body: dict[str, Any]) -> dict[str, Any]:
-    sampling = {"max_tokens": body["max_tokens"], "temperature": body["temperature"]}
-    return {"messages": body["messages"], "sampling_params": sampling}
-
-
-def _answered(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "text": row["generated_text"],
-        "at": time.time(),
-        "took": row["time_taken_llm"],
-        "input_tokens": row["num_input_tokens"],
-        "output_tokens": row["num_generated_tokens"],
-    }
+    return ray_data_way.run(spec.path, arguments, chats)
 
 
 def main() -> None:
