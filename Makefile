@@ -20,7 +20,7 @@ BIN := $(VENV)/bin
 INSTALL = @$(PYTHON) infra/deploy/install.py --venv $(VENV) --engine $(ENGINE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo lint check test cluster cluster-down chaos chaos-cluster bench bench-api bench-cluster docs lock clean
+.PHONY: help setup setup-dev demo lint check test cluster cluster-down chaos chaos-cluster bench bench-api bench-interactive bench-cluster docs lock clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -70,6 +70,9 @@ bench: setup-dev ## rows per second beside raw vLLM, and of a million rows (BENC
 
 bench-api: setup-dev ## the REST API by uvicorn and by Ray Serve: creates, reads, inline rows, small batches, large files
 	$(BIN)/python -m tests.benchmarks api
+
+bench-interactive: setup-dev ## streamed chats and embeddings beside vLLM's own server, by uvicorn and by Ray Serve
+	ROUNDS=$(ROUNDS) $(BIN)/python -m tests.benchmarks interactive
 
 bench-cluster: setup-dev ## the cluster beside the embedded run, raw vLLM and Ray Data LLM; how long urgent rows wait
 	ROUNDS=$(ROUNDS) $(BIN)/python -m tests.benchmarks $(or $(BENCH),cluster urgent cluster_vllm)

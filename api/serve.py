@@ -7,23 +7,33 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
 from api.cli.quoting import quote_of
 from api.cli.retrying import make_retry
+from api.rest.alone import NoFront
 from api.rest.app import make_app
 from api.rest.parts import Limits, Parts
 from api.rest.patience import patient
 from infra.bootstrap import MIB, Home, open_home
 from infra.data.inline import table_of
+from infra.data.line_rules import ModelFacts
+from infra.data.live_reading import BodyReading
 from infra.data.manifest import read_manifest
+from infra.home_secret import home_secret
+from infra.models.registry import embedding_size, embedding_sizes
+from infra.models.tokenizer import shows_tools
 from infra.settings import Settings
 from infra.settings.wire import from_json, to_json
 from jobs.errors import Refused
 from jobs.model import Job
+from jobs.plan import PlanPolicy
+from jobs.ports.limiting import Limiter
+from jobs.ports.live import Front
 from workers.main import own_places
 from workers.wiring import folder_of
 
@@ -37,13 +47,24 @@ _ONGOING = 200
 """Requests that a replica has at a time; streams are among them."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """Who takes interactive requests, and what limits them; None: what the database knows of keys and tenants."""
+
+    front: Front = field(default_factory=NoFront)
+    limiter: Limiter | None = None
+
+
+NOBODY = Live()
+
+
 class PortTaken(Refused):
     """The API cannot listen on {host}, port {port}: {reason}. Settings: api_host, api_port."""
 
     code = "port_taken"
 
 
-def parts_of_home(home: Home, *, wake: Callable[[], object] = lambda: None) -> Parts:
+def parts_of_home(home: Home, *, wake: Callable[[], object] = lambda: None, live: Live = NOBODY) -> Parts:
     """The app's parts. wake: is called when a batch is new or to be cancelled."""
     settings = home.settings
     return Parts(
@@ -62,6 +83,9 @@ def parts_of_home(home: Home, *, wake: Callable[[], object] = lambda: None) -> P
         table=table_of,
         seal=home.outward.seal,
         check_url=home.outward.calls.check,
+        reading=reading_of(home),
+        front=live.front,
+        limiter=live.limiter or home.limiter,
         link=lambda uri: home.objects.link(uri, _LINK_S),
         wake=wake,
         hidden=own_places(home),
@@ -69,11 +93,23 @@ def parts_of_home(home: Home, *, wake: Callable[[], object] = lambda: None) -> P
             body_bytes=settings.max_body_mib * MIB,
             upload_bytes=settings.max_upload_mib * MIB,
             request_s=settings.request_timeout_s,
+            generation_s=settings.generation_timeout_s,
             stale_s=settings.request_timeout_s + _STALE_MORE_S,
             idle_s=settings.client_idle_s,
             file_expires_s=settings.file_expires_s or None,
             max_lines=settings.max_batch_lines,
         ),
+    )
+
+
+def reading_of(home: Home) -> BodyReading:
+    """Reads interactive requests as the lines of a batch are read."""
+    return BodyReading(
+        find=home.registry.find,
+        context=home.context_length,
+        facts=ModelFacts(embedding_size=embedding_size, sizes=embedding_sizes, shows_tools=shows_tools),
+        secret=cache(lambda: home_secret(home.settings.home)),
+        tokens_per_char=PlanPolicy().tokens_per_char,
     )
 
 
@@ -83,9 +119,9 @@ def manifest_of(home: Home, job: Job) -> Mapping[str, Any] | None:
     return None if found is None else {**found.head, "parts": [asdict(part) for part in found.parts]}
 
 
-def app_of(home: Home, *, wake: Callable[[], object] = lambda: None) -> FastAPI:
+def app_of(home: Home, *, wake: Callable[[], object] = lambda: None, live: Live = NOBODY) -> FastAPI:
     """The app over a data directory."""
-    return make_app(parts_of_home(home, wake=wake), importlib.metadata.version("nightmill"))
+    return make_app(parts_of_home(home, wake=wake, live=live), importlib.metadata.version("nightmill"))
 
 
 class Served:
@@ -113,10 +149,10 @@ class Served:
         return not self._thread.is_alive()
 
 
-def serve(home: Home, *, wake: Callable[[], object] = lambda: None) -> Served:
+def serve(home: Home, *, wake: Callable[[], object] = lambda: None, live: Live = NOBODY) -> Served:
     """Listen as the settings say, in a thread of its own. Raises PortTaken."""
     settings = home.settings
-    app = app_of(home, wake=wake)
+    app = app_of(home, wake=wake, live=live)
     sock = _listening(settings.api_host, settings.api_port)
     return Served(uvicorn.Server(_config(home, app)), sock, app, settings.stop_grace_s)
 
@@ -170,7 +206,10 @@ def deploy(settings: Settings) -> None:
 
     def build() -> FastAPI:
         """In each replica, which has a data directory's adapters of its own."""
-        return app_of(open_home(from_json(text)))
+        from workers.actors.doors import front_of_replica  # noqa: PLC0415 - as above
+
+        home = open_home(from_json(text))
+        return app_of(home, live=Live(front=front_of_replica(home)))
 
     ray_serve.start(
         proxy_location="EveryNode",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from infra.data.results import Results
     from infra.data.wiring import DataSide
     from infra.engines.making import Making
+    from infra.limits import RateLimits
     from infra.locks import OwnerLock
     from infra.models.registry import Registry
     from infra.queue.kafka_policy import KafkaPolicy
@@ -79,6 +80,13 @@ class Home:
             retry_s=settings.database_retry_s,
         )
         return open_store(settings.database_url or settings.home, clock=self.clock, policy=policy)
+
+    @cached_property
+    def limiter(self) -> RateLimits:
+        """The rate limits of interactive requests, shared through the database."""
+        from infra.limits import RateLimits
+
+        return RateLimits(self.store, self.clock, self.ids.token())
 
     @cached_property
     def broker(self) -> Queue:
@@ -287,7 +295,7 @@ class Home:
         data = self.__dict__.pop("data", None)
         if data is not None:
             data.reader.close()
-        for name in ("broker", "store"):
+        for name in ("limiter", "broker", "store"):
             opened = self.__dict__.pop(name, None)
             if opened is not None:
                 opened.close()

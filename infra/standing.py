@@ -1,4 +1,6 @@
-"""Which pools a data directory has: those of the settings, or those that `nightmill up` made for its models."""
+"""Which pools a data directory has: those of the settings, or those that `nightmill up` made for its models; and where
+its API listens.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,12 @@ from infra.sql import codec
 from jobs.pools import Pool
 
 FILE = "pools.json"
+ADDRESS = "api.url"
 
 
 def save_pools(home: Path, pools: Sequence[Pool]) -> None:
     """Note the pools, so that `nightmill submit` in another terminal finds them."""
-    path = home / FILE
-    fresh = path.with_name(f"{FILE}.{os.getpid()}")
-    fresh.write_text(codec.encode(list(pools)))
-    fresh.replace(path)
+    _replace(home / FILE, codec.encode(list(pools)))
 
 
 def load_pools(home: Path) -> tuple[Pool, ...]:
@@ -27,3 +27,22 @@ def load_pools(home: Path) -> tuple[Pool, ...]:
     except FileNotFoundError:
         return ()
     return codec.decode(tuple[Pool, ...], text)
+
+
+def save_address(home: Path, url: str) -> None:
+    """Note where the API listens, so that `nightmill chat` in another terminal finds it."""
+    _replace(home / ADDRESS, url)
+
+
+def load_address(home: Path) -> str | None:
+    """That noted last; it may be that of a process which is gone."""
+    try:
+        return (home / ADDRESS).read_text()
+    except FileNotFoundError:
+        return None
+
+
+def _replace(path: Path, text: str) -> None:
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.write_text(text)
+    fresh.replace(path)

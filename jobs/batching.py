@@ -6,12 +6,11 @@ same job and the same files.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from jobs.errors import BadInput, BatchEnded, Broken, Conflict, Exists, NotFound, Refused, WrongState
+from jobs.batch_files import BatchFiles, Wanted, is_small
+from jobs.errors import BadInput, BatchEnded, Broken, Conflict, NotFound, Refused, WrongState
 from jobs.filing import (
     BATCH_KEY,
     Batch,
@@ -32,10 +31,9 @@ from jobs.ports.intake import Intake, Models, SubmitRequest
 from jobs.ports.objects import Objects
 from jobs.ports.results import Results
 from jobs.ports.store import Store
-from jobs.submit import check, submit
+from jobs.submit import Checked, check, submit_all
 
 _CANCELLABLE = frozenset({JobState.RUNNING, JobState.PAUSED})
-_READ_BYTES = 1 << 20
 _PAGE = 1000
 _RESULTS = "/results"
 _OURS = "The service failed at this batch. The operator's log has it under the batch's id."
@@ -78,30 +76,65 @@ class Keeper:
 
     def attend(self, batch: Batch) -> Batch:
         """Bring a batch on as far as it goes now. Raises Unavailable and Broken; what is refused is in the batch."""
-        if batch.job is None:
-            batch = self._begin(batch)
-        if batch.job is None or batch.status.terminal:
-            return batch
-        job = self.store.job(batch.job)
-        if batch.cancel_asked and job.state in _CANCELLABLE:
-            job = cancel_job(self.store, job)
-        batch = self._note(batch, status_of(batch, job))
-        return self._end(batch, job) if job.state.terminal else batch
+        return self.attend_all([batch])[0]
+
+    def attend_all(self, batches: Sequence[Batch]) -> list[Batch]:
+        """As `attend` for each; what they write shares transactions. Raises the first error: then begin again."""
+        found = {batch.id: batch for batch in batches}
+        found |= {batch.id: batch for batch in self._begin([batch for batch in batches if batch.job is None])}
+        ends: list[tuple[Batch, Job]] = []
+        going = [one for one in found.values() if one.job is not None and not one.status.terminal]
+        jobs = self.store.jobs_named([str(one.job) for one in going])
+        for batch in going:
+            job = jobs.get(str(batch.job)) or self.store.job(str(batch.job))
+            if batch.cancel_asked and job.state in _CANCELLABLE:
+                job = cancel_job(self.store, job)
+            if not job.state.terminal:
+                found[batch.id] = self._note(batch, status_of(batch, job))
+            else:
+                ends.append((batch if is_small(job) else self._note(batch, status_of(batch, job)), job))
+        found |= {batch.id: batch for batch in self._end([end for end in ends if not end[0].status.terminal])}
+        return [found[batch.id] for batch in batches]
 
     # ---- the beginning --------------------------------------------------------------------------
 
-    def _begin(self, batch: Batch) -> Batch:
-        """Find the job that it has already, or check its input and make one; what is wrong with the input ends it."""
-        try:
-            job = self.store.job_of_key(batch.tenant, _key_of(batch)) or self._submit(batch)
-        except Conflict:  # another keeper made the job just now: the next look finds it
-            return batch
-        except Refused as error:
-            return self._fail(batch, _faults(error))
-        begun = batch.evolve(job=job.id, asked_model=job.spec.asked_model or job.spec.model)
-        return self._note(begun, status_of(begun, job), anyway=True)
+    def _begin(self, batches: Sequence[Batch]) -> list[Batch]:
+        """Find the jobs that they have already, or check their input and make them; what is wrong with the input ends
+        a batch.
+        """
+        changed: list[Batch] = []
+        new: list[tuple[Batch, Checked, Pool]] = []
+        for batch in batches:
+            try:
+                if (job := self.store.job_of_key(batch.tenant, _key_of(batch))) is not None:
+                    changed.append(self._begun(batch, job))
+                else:
+                    new.append((batch, *self._checked(batch)))
+            except Refused as error:
+                changed.append(self._failed(batch, _faults(error)))
+        return self._change([*changed, *self._made(new)])
 
-    def _submit(self, batch: Batch) -> Job:
+    def _made(self, new: Sequence[tuple[Batch, Checked, Pool]]) -> list[Batch]:
+        """With the jobs that are written for them."""
+        wanted = [(checked, pool.name) for _, checked, pool in new]
+        try:
+            jobs = submit_all(wanted, intake=self.intake, store=self.store, ids=self.ids) if new else []
+        except Conflict:  # another keeper made the job just now: the next look finds it
+            if len(new) > 1:
+                raise
+            return []
+        except Refused as error:
+            if len(new) > 1:
+                raise
+            return [self._failed(new[0][0], _faults(error))]
+        return [self._begun(batch, job) for (batch, _, _), job in zip(new, jobs, strict=True)]
+
+    def _begun(self, batch: Batch, job: Job) -> Batch:
+        begun = batch.evolve(job=job.id, asked_model=job.spec.asked_model or job.spec.model)
+        return self._in(begun, status_of(begun, job))
+
+    def _checked(self, batch: Batch) -> tuple[Checked, Pool]:
+        """Raises Refused."""
         file = self.store.file(batch.input_file, batch.tenant)
         asked = self.intake.asked_model(file.uri)
         pool = self._pool(asked, batch.tenant)
@@ -110,7 +143,7 @@ class Keeper:
         if checked.examined.total_rows > self.policy.max_lines:
             reason = f"it has {checked.examined.total_rows} requests; a batch may have {self.policy.max_lines}"
             raise BadInput(source=file.id, reason=reason, lines=(LineError(code="too_many_requests", message=reason),))
-        return submit(checked, intake=self.intake, store=self.store, ids=self.ids, pool=pool.name)
+        return checked, pool
 
     def _pool(self, asked: str, tenant: str) -> Pool:
         try:
@@ -146,20 +179,27 @@ class Keeper:
         """
         batch = self._again(batch)
         if batch.job is None and self.store.job_of_key(batch.tenant, _key_of(batch)) is None:
-            batch = self._fail(batch, (LineError(code=Broken.code, message=_OURS),))
+            batch = self._change([self._failed(batch, (LineError(code=Broken.code, message=_OURS),))])[0]
         return batch.status.terminal
 
     # ---- between --------------------------------------------------------------------------------
 
-    def _note(self, batch: Batch, status: BatchStatus, *, anyway: bool = False) -> Batch:
+    def _note(self, batch: Batch, status: BatchStatus) -> Batch:
         """Write down a status that is new, and when it was first seen."""
-        if status is batch.status and not anyway:
-            return batch
-        times = {str(status): self.store.now(), **batch.times}
-        return self.store.change_batch(batch.evolve(status=status, times=times)) or self._again(batch)
+        return batch if status is batch.status else self._change([self._in(batch, status)])[0]
 
-    def _fail(self, batch: Batch, errors: tuple[LineError, ...]) -> Batch:
-        return self._note(batch.evolve(errors=errors, enqueued_tokens=0), BatchStatus.FAILED)
+    def _in(self, batch: Batch, *statuses: BatchStatus) -> Batch:
+        """In the last of these, having passed the others."""
+        now = self.store.now()
+        return batch.evolve(status=statuses[-1], times={**{str(one): now for one in statuses}, **batch.times})
+
+    def _failed(self, batch: Batch, errors: tuple[LineError, ...]) -> Batch:
+        return self._in(batch.evolve(errors=errors, enqueued_tokens=0), BatchStatus.FAILED)
+
+    def _change(self, batches: Sequence[Batch]) -> list[Batch]:
+        """Write them down; where another process was faster, as that left it."""
+        changed = self.store.change_batches(batches) if batches else []
+        return [new or self._again(batch) for batch, new in zip(batches, changed, strict=True)]
 
     def _again(self, batch: Batch) -> Batch:
         """As another process left it."""
@@ -167,61 +207,49 @@ class Keeper:
 
     # ---- the end --------------------------------------------------------------------------------
 
-    def _end(self, batch: Batch, job: Job) -> Batch:
-        if batch.status.terminal:
-            return batch
-        answered = sum(n for outcome, n in job.usage.outcomes.items() if outcome in ANSWERED)
-        output = self._file(batch, job, "output") if answered else None
-        error = self._file(batch, job, "error") if answered < job.usage.rows else None
-        done = batch.evolve(output_file=output, error_file=error, enqueued_tokens=0)
-        return self._note(done, end_of(job))
+    def _end(self, ends: Sequence[tuple[Batch, Job]]) -> list[Batch]:
+        files = [file for batch, job in ends for file in self._files(batch, job)]
+        written = BatchFiles(objects=self.objects, results=self.results).write([wanted for _, wanted in files])
+        facts = [
+            file.evolve(size=new.size, checksum=new.checksum) for (file, _), new in zip(files, written, strict=True)
+        ]
+        self.store.add_files(facts)
+        names = {file.id for file in facts}
+        done: list[Batch] = []
+        for batch, job in ends:
+            output, error = (result_file_id(batch.id, which) for which in ("output", "error"))
+            ended = batch.evolve(
+                output_file=output if output in names else None,
+                error_file=error if error in names else None,
+                enqueued_tokens=0,
+            )
+            done.append(self._in(ended, status_of(batch, job), end_of(job)))
+        return self._change(done)
 
-    def _file(self, batch: Batch, job: Job, which: str) -> str:
-        """The id of the file of these lines, written if it is not there."""
-        file_id = result_file_id(batch.id, which)
-        uri = f"{job.spec.output.removesuffix(_RESULTS)}/files/{file_id}.jsonl"
-        size, checksum = self._written(job, which, uri)
+    def _files(self, batch: Batch, job: Job) -> Iterator[tuple[StoredFile, Wanted]]:
+        """Of those lines that there are; size and checksum are not known yet."""
+        answered = sum(n for outcome, n in job.usage.outcomes.items() if outcome in ANSWERED)
         expires_s, now = batch.output_expires_s, self.store.now()
-        self.store.add_file(
-            StoredFile(
+        for which, lines in (("output", answered), ("error", job.usage.rows - answered)):
+            if not lines:
+                continue
+            file_id = result_file_id(batch.id, which)
+            uri = f"{job.spec.output.removesuffix(_RESULTS)}/files/{file_id}.jsonl"
+            file = StoredFile(
                 id=file_id,
                 tenant=batch.tenant,
                 purpose=FileKind.OUTPUT,
                 filename=f"{batch.id}_{which}.jsonl",
                 uri=uri,
-                size=size,
-                checksum=checksum,
+                size=0,
+                checksum="",
                 project=batch.project,
                 creator=batch.creator,
                 batch=batch.id,
                 created_at=now,
                 expires_at=None if expires_s is None else now + expires_s,
             )
-        )
-        return file_id
-
-    def _written(self, job: Job, which: str, uri: str) -> tuple[int, str]:
-        """(size, sha256) of the object, which is written unless somebody did."""
-        if self.objects.facts(uri) is None:
-            local = self.objects.scratch(uri)
-            try:
-                found = _save(self.results.jsonl(job, which=which), local)
-                self.objects.put_file_if_absent(uri, local)
-            except Exists:  # of another release, which wrote the lines in another way: it was first
-                return self._facts(uri)
-            else:
-                return found
-            finally:
-                local.unlink(missing_ok=True)
-        return self._facts(uri)
-
-    def _facts(self, uri: str) -> tuple[int, str]:
-        size, digest = 0, hashlib.sha256()
-        with self.objects.open(uri) as file:
-            while chunk := file.read(_READ_BYTES):
-                size += len(chunk)
-                digest.update(chunk)
-        return size, digest.hexdigest()
+            yield file, Wanted(job, which, uri)
 
 
 def _to_do(batch: Batch, state: JobState | None) -> bool:
@@ -229,17 +257,6 @@ def _to_do(batch: Batch, state: JobState | None) -> bool:
     if batch.job is None or state is None or state.terminal:
         return True
     return status_with(state) is not batch.status or (batch.cancel_asked and state in _CANCELLABLE)
-
-
-def _save(lines: Iterator[bytes], path: Path) -> tuple[int, str]:
-    size, digest = 0, hashlib.sha256()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        for line in lines:
-            file.write(line)
-            digest.update(line)
-            size += len(line)
-    return size, digest.hexdigest()
 
 
 def _key_of(batch: Batch) -> str:

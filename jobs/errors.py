@@ -161,6 +161,13 @@ class QuotaExceeded(Refused):
     code = "token_limit_exceeded"
 
 
+class RateLimited(QuotaExceeded):
+    """{who} may have {limit} {what}; {reason}."""
+
+    # retry_after_s: None where it can never be granted. standing: `jobs.ports.limiting.Standing`.
+    code = "rate_limit_exceeded"
+
+
 # ---- conflict: someone else moved it first ------------------------------------------------------
 
 
@@ -215,6 +222,24 @@ class EngineStartFailed(Unavailable):
     """The engine of model {model} did not start: {reason}."""
 
     code = "engine_start_failed"
+
+
+class Overloaded(Unavailable):
+    """No worker of model {model} has room for this now. Try again in {retry_after_s} s."""
+
+    code = "overloaded"
+
+
+class Unserved(Unavailable):
+    """No worker of model {model} takes requests at the moment. Try again."""
+
+    code = "no_worker"
+
+
+class Interrupted(Unavailable):
+    """The answer broke off after {output_tokens} tokens: {reason}. Try again."""
+
+    code = "interrupted"
 
 
 class StorageFull(Unavailable):

@@ -125,6 +125,20 @@ FIGURES: tuple[Figure, ...] = (
     _figure(Kind.COUNTER, "engine_rows_total", "pool worker", "Rows that the engine finished, committed or not."),
     _figure(Kind.COUNTER, "engine_tokens_total", "pool worker class", "Tokens of these rows."),
     _figure(Kind.COUNTER, "engine_deaths_total", "pool worker", "How often an engine died or hung."),
+    # ---- of an API, and of its health probes
+    _figure(Kind.COUNTER, "requests_total", "model outcome", "Interactive requests that ended, by how they ended."),
+    _figure(Kind.GAUGE, "requests_open", "model", "Interactive requests that are under way."),
+    _figure(
+        Kind.COUNTER, "request_retries_total", "model reason", "Requests taken to another worker before a first piece."
+    ),
+    _figure(
+        Kind.HISTOGRAM, "request_first_token_seconds", "model", "From a streamed request's arrival to its first token."
+    ),
+    _figure(
+        Kind.HISTOGRAM, "request_seconds", "model", "From a request's arrival to its end, of those that were served."
+    ),
+    _figure(Kind.GAUGE, "circuits", "model state", "Workers that take requests, by the state of their circuit."),
+    _figure(Kind.COUNTER, "probes_total", "model outcome", "Probes of workers' health by one token."),
     # ---- of the fleet
     _figure(Kind.GAUGE, "workers", "pool phase", "Workers by phase."),
     _figure(Kind.GAUGE, "workers_wanted", "pool", "Workers that the pool should have now."),

@@ -11,10 +11,12 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from jobs.errors import LedgerBroken
-from jobs.model import Job, Usage, Value
+from jobs.model import Job, Price, Usage, Value
 from jobs.pricing import TOKEN_CLASSES, amount, amounts
+from jobs.requests import Posting
 
 GENESIS = "0" * 64
 
@@ -23,7 +25,8 @@ GENESIS = "0" * 64
 class Entry(Value):
     """One line of a transaction. `txn` is the charge or waste key; `line` counts inside it.
 
-    tokens: of `token_class`, 0 on balancing lines. at: seconds since the epoch.
+    job, task: whose work it was; an interactive request has no job, and its id for a task. tokens: of `token_class`, 0
+    on balancing lines. at: seconds since the epoch.
     """
 
     txn: str
@@ -47,11 +50,26 @@ class Entry(Value):
 
 def charge(job: Job, task: str, usage: Usage, at: float) -> tuple[Entry, ...]:
     """The entries for one task's usage at the job's frozen price. Charge key: the task."""
-    by_class = amounts(job.price, usage)
-    tokens = {"input": usage.input_tokens, "cached": usage.cached_tokens, "output": usage.output_tokens}
-    lines = [(f"tenant:{job.tenant}:usage", by_class[c], c, tokens[c]) for c in TOKEN_CLASSES]
-    lines.append((f"platform:revenue:{job.spec.model}", -sum(by_class.values()), "", 0))
-    return _entries(job, task, f"use:{task}", "usage", lines, at)
+    return _entries(
+        _of_job(job, task, at), f"use:{task}", "usage", _usage(job.tenant, job.spec.model, job.price, usage)
+    )
+
+
+def charge_request(posting: Posting) -> tuple[Entry, ...]:
+    """The entries for an interactive request at its frozen price. Charge key: the request."""
+    alike = {
+        "currency": posting.price.currency,
+        "tenant": posting.tenant,
+        "project": posting.project,
+        "tags": posting.tags,
+        "creator": posting.creator,
+        "task": posting.id,
+        "model": posting.model,
+        "price_version": posting.price.version,
+        "at": posting.at,
+    }
+    lines = _usage(posting.tenant, posting.model, posting.price, posting.usage)
+    return _entries(alike, f"use:{posting.id}", "usage", lines)
 
 
 def waste(job: Job, task: str, epoch: int, cause: str, usage: Usage, at: float) -> tuple[Entry, ...]:
@@ -64,12 +82,37 @@ def waste(job: Job, task: str, epoch: int, cause: str, usage: Usage, at: float) 
     )
     tokens = usage.input_tokens + usage.cached_tokens + usage.output_tokens
     lines = [("platform:waste", value, "all", tokens), ("platform:capacity", -value, "", 0)]
-    return _entries(job, task, f"waste:{task}:{epoch}:{cause}", "waste", lines, at)
+    return _entries(_of_job(job, task, at), f"waste:{task}:{epoch}:{cause}", "waste", lines)
 
 
-def _entries(
-    job: Job, task: str, txn: str, kind: str, lines: Sequence[tuple[str, int, str, int]], at: float
-) -> tuple[Entry, ...]:
+Line = tuple[str, int, str, int]
+"""Account, pico-units, token class, tokens."""
+
+
+def _usage(tenant: str, model: str, price: Price, usage: Usage) -> list[Line]:
+    by_class = amounts(price, usage)
+    tokens = {"input": usage.input_tokens, "cached": usage.cached_tokens, "output": usage.output_tokens}
+    lines = [(f"tenant:{tenant}:usage", by_class[c], c, tokens[c]) for c in TOKEN_CLASSES]
+    return [*lines, (f"platform:revenue:{model}", -sum(by_class.values()), "", 0)]
+
+
+def _of_job(job: Job, task: str, at: float) -> dict[str, Any]:
+    """What all entries for a task have alike."""
+    return {
+        "currency": job.price.currency,
+        "tenant": job.tenant,
+        "project": job.project,
+        "tags": job.tags,
+        "creator": job.creator,
+        "job": job.id,
+        "task": task,
+        "model": job.spec.model,
+        "price_version": job.price.version,
+        "at": at,
+    }
+
+
+def _entries(alike: Mapping[str, Any], txn: str, kind: str, lines: Sequence[Line]) -> tuple[Entry, ...]:
     return tuple(
         Entry(
             txn=txn,
@@ -77,18 +120,9 @@ def _entries(
             kind=kind,
             account=account,
             amount_pico=pico,
-            currency=job.price.currency,
-            tenant=job.tenant,
-            project=job.project,
-            tags=job.tags,
-            creator=job.creator,
-            job=job.id,
-            task=task,
-            model=job.spec.model,
-            price_version=job.price.version,
             token_class=token_class,
             tokens=tokens,
-            at=at,
+            **alike,
         )
         for number, (account, pico, token_class, tokens) in enumerate(lines)
     )

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from jobs.model import Price, Usage, Value
-from jobs.ports.engine import EngineResult, Prompt, RequestProfile
+from jobs.ports.engine import EngineResult, ModelKind, Prompt, RequestProfile
+
+URGENT = -1
+"""Of a request's profile: before every row of a job, whose most urgent rank is 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,28 @@ class LiveRequest(Value):
     seats: int = 1
     probe: bool = False
     tags: Mapping[str, str] = field(default_factory=dict)
+
+
+_NOTHING = Price(version="", model="", currency="", input_micro=0, cached_micro=0, output_micro=0)
+
+
+def probe_of(model: str, kind: ModelKind, request_id: str) -> LiveRequest:
+    """The smallest work that a model can have: one token, or the embedding of one."""
+    sampling = "{}" if kind == "embedding" else '{"max_tokens":1,"temperature":0}'
+    endpoint = "/v1/embeddings" if kind == "embedding" else "/v1/completions"
+    return LiveRequest(
+        id=request_id,
+        tenant="",
+        model=model,
+        asked_model=model,
+        endpoint=endpoint,
+        price=_NOTHING,
+        profile=RequestProfile(key="probe", kind=kind if kind == "embedding" else "completion", sampling=sampling),
+        prompt="a",
+        input_tokens=1,
+        output_tokens=0 if kind == "embedding" else 1,
+        probe=True,
+    )
 
 
 class End(StrEnum):
@@ -88,7 +113,8 @@ class Load(Value):
     """What a worker has in hand. seats: sequences that its engine runs at once; used: of requests and of rows.
 
     waiting: requests that have entered and not begun. wait_s: what a new request would wait, as predicted.
-    open: whether it takes requests at all (it is running, not draining).
+    open: whether it takes requests at all (it is running, not draining). tokens_moved: a counter that grows while its
+    engine works, 0 where it is not told.
     """
 
     seats: int = 0
@@ -96,6 +122,7 @@ class Load(Value):
     waiting: int = 0
     wait_s: float = 0.0
     open: bool = False
+    tokens_moved: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,12 +13,15 @@ class Demand(Value):
     """What a pool has before it. jobs: running ones; rows_left: of them; workers: that the pool has now.
 
     rows_per_s: of one worker when last measured, None while unknown.
+    asked: requests came since the last look, or are in hand. short: some were refused for want of room.
     """
 
     jobs: int
     rows_left: int
     workers: int
     rows_per_s: float | None = None
+    asked: bool = False
+    short: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +44,13 @@ class ScaleState(Value):
 
 
 def desired(demand: Demand, pool: Pool, state: ScaleState, policy: ScalePolicy, now: float) -> tuple[int, ScaleState]:
-    """(workers to have, state afterwards). It grows at once, and shrinks only when idle: starting an engine is dear."""
-    if demand.jobs:
-        return _within(max(1, demand.workers, _for_backlog(demand, policy)), pool), ScaleState()
+    """(workers to have, state afterwards). It grows at once, and shrinks only when idle: starting an engine is dear.
+
+    Requests that found no room bring one worker more; whoever asks says so only while none is starting.
+    """
+    if demand.jobs or demand.asked:
+        for_requests = demand.workers + 1 if demand.short else demand.workers
+        return _within(max(1, for_requests, _for_backlog(demand, policy)), pool), ScaleState()
     since = now if state.idle_since is None else state.idle_since
     rested = now - since >= policy.idle_s
     return _within(0 if rested else demand.workers, pool), ScaleState(idle_since=since)

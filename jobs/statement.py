@@ -11,10 +11,12 @@ from jobs.ports.store import StatementLine
 
 TAG = "tag:"
 NO_TAG = "(without)"
+REQUESTS = "(requests)"
+"""The label, by job, of all interactive requests: they have none."""
 
 
 class BadGrouping(Refused):
-    """A statement cannot be grouped by {by}. Use job, project, model or tag:KEY."""
+    """A statement cannot be grouped by {by}. Use job, project, model, key or tag:KEY."""
 
     code = "bad_grouping"
 
@@ -39,7 +41,7 @@ class StatementGroup(Value):
 
 
 def group(lines: Iterable[StatementLine], by: str = "job") -> list[StatementGroup]:
-    """The groups in the order in which their first lines come. by: "job", "project", "model" or "tag:KEY".
+    """The groups in the order in which their first lines come. by: "job", "project", "model", "key" or "tag:KEY".
 
     Raises BadGrouping.
     """
@@ -66,7 +68,11 @@ def totals(groups: Iterable[StatementGroup]) -> list[StatementGroup]:
 
 
 def _labeller(by: str) -> Callable[[StatementLine], str]:
-    if by in {"job", "project", "model"}:
+    if by == "job":
+        return lambda line: line.job or REQUESTS
+    if by == "key":
+        return lambda line: line.creator or NO_TAG
+    if by in {"project", "model"}:
         return lambda line: str(getattr(line, by))
     if by.startswith(TAG) and len(by) > len(TAG):
         key = by.removeprefix(TAG)

@@ -72,10 +72,25 @@ def submit(checked: Checked, *, intake: Intake, store: Store, ids: Ids, pool: st
 
     pool: a declared one; None makes one for this job alone. Raises KeyReused, as `made_before`.
     """
-    request, spec = checked.request, checked.examined.spec
-    job_id = ids.job_id()
+    return submit_all([(checked, pool)], intake=intake, store=store, ids=ids)[0]
+
+
+def submit_all(wanted: Sequence[tuple[Checked, str | None]], *, intake: Intake, store: Store, ids: Ids) -> list[Job]:
+    """As `submit` for each (checked, pool), in one transaction."""
     now = store.now()
-    job = Job(
+    jobs = [_job_of(checked, pool, ids.job_id(), now) for checked, pool in wanted]
+    for job, (checked, _) in zip(jobs, wanted, strict=True):
+        intake.freeze(job, checked.examined)
+    made = store.create_jobs([(job, one.examined.files) for job, (one, _) in zip(jobs, wanted, strict=True)])
+    for job, before, (checked, _) in zip(jobs, made, wanted, strict=True):
+        if before.id != job.id:
+            _check_same(checked.request, before)
+    return made
+
+
+def _job_of(checked: Checked, pool: str | None, job_id: str, now: float) -> Job:
+    request, spec = checked.request, checked.examined.spec
+    return Job(
         id=job_id,
         tenant=request.tenant,
         project=request.project,
@@ -92,11 +107,6 @@ def submit(checked: Checked, *, intake: Intake, store: Store, ids: Ids, pool: st
         created_at=now,
         deadline_at=now + spec.deadline_s if spec.deadline_s is not None else None,
     )
-    intake.freeze(job, checked.examined)
-    made = store.create_job(job, checked.examined.files)
-    if made.id != job_id:
-        _check_same(request, made)
-    return made
 
 
 def _check_same(request: SubmitRequest, job: Job) -> None:

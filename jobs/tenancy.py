@@ -33,6 +33,11 @@ class Role(StrEnum):
     ADMIN = "admin"
     OPERATOR = "operator"
 
+    @property
+    def rank(self) -> int:
+        """A role has nothing to say about the keys of one with a larger rank."""
+        return list(Role).index(self)
+
 
 class Scope(StrEnum):
     """What a key may be used for."""
@@ -46,20 +51,49 @@ class Scope(StrEnum):
     KEYS = "keys"
 
 
+LIMITS = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
+"""Fields of a key's and a tenant's record."""
 MEMBER_SCOPES = frozenset(Scope) - {Scope.KEYS}
 """What a key has unless it is made with less; `keys` needs the role of an admin or operator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestLimits(Value):
+    """What a key or a tenant may of interactive requests: whole numbers from 1, None for no limit."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrent_requests: int | None = None
+
+    @classmethod
+    def of(cls, record: ApiKey | Tenant) -> RequestLimits:
+        return cls(**{field: getattr(record, field) for field in LIMITS})
+
+    def within(self, other: RequestLimits) -> RequestLimits:
+        """The narrower of both."""
+        pairs = {field: (getattr(self, field), getattr(other, field)) for field in LIMITS}
+        return RequestLimits(**{f: min((n for n in pair if n is not None), default=None) for f, pair in pairs.items()})
+
+    @property
+    def fields(self) -> dict[str, int | None]:
+        """As records have them."""
+        return {field: getattr(self, field) for field in LIMITS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant(Value):
     """Who pays. enqueued_tokens_limit: tokens of all batch jobs that wait or run, at most; None for no limit.
 
-    disabled_at: its keys open nothing since then, or None.
+    requests_per_minute, tokens_per_minute, concurrent_requests: of interactive requests, by all its keys together; None
+    for no limit. disabled_at: its keys open nothing since then, or None.
     """
 
     name: str
     title: str = ""
     enqueued_tokens_limit: int | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrent_requests: int | None = None
     created_at: float = 0.0
     disabled_at: float | None = None
 
@@ -70,7 +104,8 @@ class ApiKey(Value):
 
     digest: sha256 of the whole key, hex: keys have 160 random bits, so no slow hash is needed. shown: its beginning.
     project: postings of what it submits carry it. expires_at, revoked_at: it opens nothing from then on.
-    replaces: the key that a rotation made this one for.
+    replaces: the key that a rotation made this one for. requests_per_minute, tokens_per_minute, concurrent_requests: of
+    its interactive requests, None for no limit of its own.
     """
 
     id: str
@@ -85,6 +120,9 @@ class ApiKey(Value):
     expires_at: float | None = None
     revoked_at: float | None = None
     replaces: str | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrent_requests: int | None = None
 
     def opens(self, now: float) -> bool:
         """Whether it is good at this time."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -17,11 +17,13 @@ from infra.bootstrap import Home
 from infra.locks import FileLock
 from jobs.figures import Sample
 from jobs.model import Job, Task, Usage
-from jobs.pools import Pool
+from jobs.pools import Pool, hands_of
+from jobs.ports.live import Door
 from jobs.topics import dead_topic, topics_of
 from workers.crews import Crowd, Room
 from workers.dispatcher import Dispatcher
 from workers.figures import dispatcher_figures, fleet_figures, ingress_figures, scheduler_figures
+from workers.finding import PoolWays
 from workers.ingress import Ingress, ingress_loops
 from workers.loops import Alarm, Loop, steady
 from workers.main import ingress_of, tidy
@@ -34,6 +36,7 @@ from workers.wiring import (
     delivering_of,
     dispatcher_of_pool,
     fleet_of,
+    front_of,
     scheduler_of_pool,
     sweep_files,
     worker_of_pool,
@@ -46,6 +49,7 @@ LOOK_S = 0.1
 FLEET_S = 0.5
 TIDY_S = 30.0
 DELIVER_S = 0.5
+PROBE_S = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +100,13 @@ class LocalGround:
                 hand.core.stop_engine()
             hand.alive.close()
 
-    def rooms(self, pool: str) -> dict[str, Room]:
-        """By owner, of the workers of a pool that run."""
-        reports = [hand.core.report() for hand in self._there().values() if hand.pool == pool]
+    def doors(self, pool: str) -> list[Door]:
+        """Where its workers take requests."""
+        return [hand.core for hand in self._there().values() if hand.pool == pool]
+
+    def rooms(self, pools: Collection[str]) -> dict[str, Room]:
+        """By owner, of the workers of these pools that run."""
+        reports = [hand.core.report() for hand in self._there().values() if hand.pool in pools]
         return {report.owner: report.room for report in reports if report.phase is Phase.RUNNING}
 
     def accept(self, job: Job, task: Task) -> bool:
@@ -120,7 +128,7 @@ class LocalGround:
 class Embedded:
     """`start`, then `close`. alarm: rings when a loop failed; its error says why.
 
-    pools: those declared, or made for the models at hand.
+    pools: those declared, or made for the models at hand. front: takes requests to their workers.
     """
 
     def __init__(self, home: Home, pools: Sequence[Pool]) -> None:
@@ -129,8 +137,10 @@ class Embedded:
         self._home = home
         self._ground = LocalGround(home)
         self._fleet = fleet_of(home, pools, self._ground)
+        self.front = front_of(home, PoolWays(pools=pools, doors_of=self._ground.doors, ask=self._asked))
         self._schedulers: dict[str, PoolScheduler] = {}
         self._dispatchers: dict[str, Dispatcher] = {}
+        self._hands = {pool.name: hands_of(pool, pools) for pool in pools}
         self._ingress: Ingress | None = None
         self._delivering = delivering_of(home)
         self._planners = Planners()
@@ -138,6 +148,7 @@ class Embedded:
         self._tick = self._loop("tick", self._step_schedulers, TICK_S)
         self._fleet_loop = self._loop("fleet", self._step_fleet, FLEET_S)
         self._loops = [self._tick, self._fleet_loop, self._loop("seal", lambda: tidy(home), TIDY_S)]
+        self._loops.append(self._loop("probes", self.front.step, PROBE_S))
         self._loops.append(self._loop("webhooks", self._delivering.step, DELIVER_S))
         if (every_s := home.settings.sweep_every_s) > 0:
             self._loops.append(self._loop("sweep", lambda: sweep_files(home), every_s))
@@ -173,13 +184,15 @@ class Embedded:
             yield from dispatcher_figures(dispatcher, pool)
         yield from self._ground.figures()
         yield from fleet_figures(self._fleet)
+        yield from self.front.figures()
         if self._ingress is not None:
             yield from ingress_figures(self._ingress)
 
     def wake(self) -> None:
-        """There is something new to schedule."""
+        """There is something new to schedule. The fleet looks often enough by itself, unless a pool sleeps."""
         self._tick.wake()
-        self._fleet_loop.wake()
+        if not all(self._ground.workers(pool.name) for pool in self.pools):
+            self._fleet_loop.wake()
 
     def close(self, timeout_s: float) -> bool:
         """Drain all workers, then end; whether they were drained in time. What is not done stays in the database."""
@@ -205,7 +218,14 @@ class Embedded:
 
     def _step_schedulers(self) -> None:
         for name, scheduler in self._schedulers.items():
-            scheduler.step(len(self._ground.workers(name)))
+            scheduler.step(sum(len(self._ground.workers(pool)) for pool in self._hands[name]))
+
+    def _asked(self, pool: str, short: bool) -> float:  # noqa: FBT001 - see `PoolWays`
+        """Requests come. Whoever is to have a worker should not wait for the fleet's next look."""
+        soon_s = self._fleet.asked(pool, short=short)
+        if short:
+            self._fleet_loop.wake()
+        return soon_s
 
     def _step_fleet(self) -> None:
         with self._guard:
@@ -225,7 +245,7 @@ class Embedded:
                 self._tick.wake()
 
         return [
-            self._loop(f"look-{pool.name}", lambda: crowd.seen(ground.rooms(pool.name)), LOOK_S),
+            self._loop(f"look-{pool.name}", lambda: crowd.seen(ground.rooms(self._hands[pool.name])), LOOK_S),
             self._loop(f"poll-{pool.name}", dispatcher.poll_step),
             self._loop(f"lease-{pool.name}", lease),
         ]

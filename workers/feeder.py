@@ -10,6 +10,7 @@ from jobs.model import Priority, Task
 from jobs.ports.engine import Engine, EngineInfo
 from jobs.room import Pace, RoomPolicy, wanted_tokens
 from workers.given import WorkerPolicy
+from workers.live import Live
 from workers.meter import Meter
 from workers.work import Work
 
@@ -28,6 +29,8 @@ class Feeder:
     policy: FeedPolicy
     room: RoomPolicy
     on_entry: Callable[[Work], None]
+    _capped: FeedPolicy = field(init=False)
+    _free_s: float | None = None
     _state: FeedState = field(default_factory=FeedState)
     _meter: Meter = field(default_factory=lambda: Meter(span_s=PACE_S))
     _ended_rows: int = 0
@@ -35,10 +38,16 @@ class Feeder:
     _tokens_per_s: float = 0.0
     _row_tokens: float = 1.0
 
-    def feed(self, works: Sequence[Work], now_s: float) -> None:
-        """As much as may enter now."""
-        while True:
-            feed, self._state = next_chunk([work.feedable(now_s) for work in works], self.policy, self._state)
+    def __post_init__(self) -> None:
+        self._capped = self.policy
+
+    def feed(self, works: Sequence[Work], now_s: float, live: Live) -> None:
+        """As much as may enter now. live: requests that have seats, or need them."""
+        policy = self._beside(live)
+        if live.inside:
+            works = [work for work in works if not work.task.suspect or work.inside]
+        while policy.cap > 0:
+            feed, self._state = next_chunk([work.feedable(now_s) for work in works], policy, self._state)
             if feed is None:
                 break
             work = works[feed.index]
@@ -47,6 +56,21 @@ class Feeder:
             profile, requests = work.take(feed.rows, feed.rank)
             self.engine.submit(profile, requests)
         self._tokens_per_s = self._meter.note(now_s, self._ended_rows, int(self._ended_tokens))[1]
+
+    def pressed_s(self, now_s: float, live: Live) -> float:
+        """For how long requests have left rows no room."""
+        if self._free_s is None or not live.presses:
+            self._free_s = now_s
+        return now_s - self._free_s
+
+    def _beside(self, live: Live) -> FeedPolicy:
+        """What is kept free for requests is kept free of the cache too."""
+        cap = live.row_cap(self.policy.cap)
+        if cap < self.policy.cap and (self.engine.occupancy().kv_use or 0.0) > 1 - live.doorstep.policy.kept_free:
+            cap = 0
+        if cap != self._capped.cap:
+            self._capped = self.policy.evolve(cap=cap)
+        return self._capped
 
     def ended(self, work: Work) -> None:
         """A row came back: the next one starts."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -13,7 +13,7 @@ from jobs.errors import Refused, Unavailable
 from jobs.model import Job, JobState, Outcome, Part, Task, TaskState, Usage, VoidReason
 from jobs.ports.planning import Final, Publisher
 from jobs.ports.rows import PartSink
-from jobs.ports.store import Store
+from jobs.ports.store import End, Store
 from workers.about import about
 
 log = structlog.get_logger()
@@ -24,6 +24,20 @@ _VOID_ROWS = {
     VoidReason.DEAD: (Outcome.ERROR, "engine_died", "the engine died each time it had this row alone"),
 }
 _PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ending:
+    """How a job is about to end. void: what its void tasks add."""
+
+    job: Job
+    parts: Iterator[Part]
+    final: Final
+    void: Usage
+
+    def asked(self, manifest: str) -> End:
+        final = self.final
+        return End(self.job.id, self.job.version, final.state, final.reason, manifest, self.void)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,27 +55,44 @@ class Finaliser:
     def finish(self, job: Job) -> Job:
         """Publish, then close the record, then `_SUCCESS`. The job must be planned with every task at its end."""
         with about(job):
-            return self._finish(job)
+            return self.finish_all([job])[0]
 
-    def _finish(self, job: Job) -> Job:
-        while self.store.unfolded(job.id):
+    def finish_all(self, jobs: Sequence[Job]) -> list[Job]:
+        """As `finish` for each; what they write shares transactions. Raises the first error: then begin again."""
+        names = [job.id for job in jobs]
+        while self.store.unfolded(names):
             self.store.fold()
-        job = self.store.job(job.id)
+        ends = [self._ending(job) for job in self._named(names)]
+        manifests = self.publisher.publish_all([(end.job, end.parts, end.final) for end in ends])
+        answers = self.store.finalise_all([end.asked(uri) for end, uri in zip(ends, manifests, strict=True)])
+        closed = [end for end, answer in zip(ends, answers, strict=True) if answer]
+        for end in closed:
+            self.voided.update(end.void.outcomes)
+        self.seal_all([end.job for end in closed])
+        for end in closed:
+            with about(end.job):
+                log.info("job_final", state=end.final.state, rows=end.final.usage.rows)
+        return self._named(names)
+
+    def _named(self, names: Sequence[str]) -> list[Job]:
+        found = self.store.jobs_named(names)
+        return [found[name] for name in names]
+
+    def _ending(self, job: Job) -> _Ending:
         void_parts, void = self._void_rows(job)
         usage = job.usage.plus(void)
         state, reason = final_state(job, usage)
         final = Final(state=state, reason=reason, usage=usage, amount_pico=job.amount_pico)
-        manifest = self.publisher.publish(job, _both(self.store.parts(job.id), void_parts), final)
-        if self.store.finalise(job.id, version=job.version, to=state, reason=reason, manifest=manifest, void=void):
-            self.voided.update(void.outcomes)
-            self.seal(job)
-            log.info("job_final", state=state, rows=usage.rows)
-        return self.store.job(job.id)
+        return _Ending(job=job, parts=_both(self.store.parts(job.id), void_parts), final=final, void=void)
 
     def seal(self, job: Job) -> None:
         """`_SUCCESS`; repeated by whoever finds a job that ended without it."""
-        self.publisher.seal(job)
-        self.store.set_sealed(job.id)
+        self.seal_all([job])
+
+    def seal_all(self, jobs: Sequence[Job]) -> None:
+        """As `seal` for each."""
+        self.publisher.seal_all(jobs)
+        self.store.set_sealed([job.id for job in jobs])
 
     def seal_left_over(self) -> None:
         """Jobs whose process died between closing the record and `_SUCCESS`.

@@ -24,6 +24,9 @@ from workers.reports import Phase, Report
 
 log = structlog.get_logger()
 
+START_S = 30.0
+"""What a worker is taken to need until it runs, before one has shown it: vLLM takes 20 to 45 s on a small model."""
+
 
 class Ground(Protocol):
     """Where workers live."""
@@ -64,7 +67,8 @@ class Standing:
     """What is known of one pool. heard_s: when each worker last answered, monotonic. to_roll: workers to be replaced.
 
     removed: workers that were ended and are still to be seen for a moment. avoided: nodes that each was to avoid.
-    ends: workers that ended, by cause.
+    ends: workers that ended, by cause. asked, short: requests since the last look, see `Demand`. start_s: how long the
+    last worker took until it ran; began_s: when those that do not run yet were started, monotonic.
     """
 
     reports: dict[str, Report] = field(default_factory=dict)
@@ -77,6 +81,10 @@ class Standing:
     avoided: dict[str, frozenset[str]] = field(default_factory=dict)
     ends: Counter[str] = field(default_factory=Counter)
     wanted: int = 0
+    asked: bool = False
+    short: bool = False
+    start_s: float = START_S
+    began_s: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -108,6 +116,15 @@ class Fleet:
         standing = self.standings.setdefault(pool, Standing())
         standing.to_roll = self.ground.workers(pool)
         return len(standing.to_roll)
+
+    def asked(self, pool: str, *, short: bool) -> float:
+        """Requests come to a pool. short: some found no room, or no worker; seconds until the next worker may run."""
+        standing = self.standings.setdefault(pool, Standing())
+        standing.asked = True
+        standing.short = standing.short or short
+        now = self.clock.monotonic()
+        begun = min(list(standing.began_s.values()), default=max(now, standing.not_before_s))
+        return max(0.0, begun + standing.start_s - now)
 
     def close(self) -> None:
         """From now on every pool goes to zero; nothing is lost, the rest waits in the database."""
@@ -144,6 +161,8 @@ class Fleet:
             standing.heard_s[name] = now
             if report.uptime_s > self.policy.proven_s:
                 standing.failures = 0
+            if report.phase is Phase.RUNNING and (began := standing.began_s.pop(name, None)) is not None:
+                standing.start_s = now - began
         for name in there:
             standing.reports.setdefault(name, Report(name=name, pool=pool.name, phase=Phase.PENDING))
 
@@ -192,6 +211,7 @@ class Fleet:
         standing.reports.pop(name, None)
         standing.heard_s.pop(name, None)
         standing.avoided.pop(name, None)
+        standing.began_s.pop(name, None)
         if name in standing.to_roll:
             standing.to_roll.remove(name)
 
@@ -210,7 +230,10 @@ class Fleet:
             rows_left=sum(max(0, job.total_rows - job.usage.rows) for job in running),
             workers=staying,
             rows_per_s=speed[0] if speed else None,
+            asked=standing.asked,
+            short=standing.short and not standing.began_s,
         )
+        standing.asked = standing.short = False
         count, standing.scale = desired(demand, pool, standing.scale, self.policy.scale, self.clock.monotonic())
         return count
 
@@ -227,6 +250,7 @@ class Fleet:
                 name = f"{pool.name}-{self.ids.token()[:6]}"
                 log.info("worker_starts", worker=name, pool=pool.name, wanted=standing.wanted)
                 standing.avoided[name] = self._going()
+                standing.began_s[name] = self.clock.monotonic()
                 self.ground.start(pool, name, standing.avoided[name])
         surplus = sorted(staying, key=lambda name: (standing.reports[name].open_tasks, name))
         for name in surplus[: max(0, len(staying) - standing.wanted)]:

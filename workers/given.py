@@ -26,6 +26,8 @@ class WorkerPolicy(Value):
     fruitless_deaths: after so many deaths of the engine in a row without one finished row, the fault is not in the
     rows (halving the fullest window down to its poisonous row takes fewer), and the worker gives up.
     lower_share: as in `FeedPolicy`.
+    lends: it takes tasks only while it has no request. yield_s: once requests have left rows no room for so
+    long, a task commits what is finished; the rest goes to a child.
     """
 
     open_s: float = 60.0
@@ -35,6 +37,8 @@ class WorkerPolicy(Value):
     lower_share: float = 0.1
     fruitless_deaths: int = 16
     restart: Backoff = Backoff(attempts=5)
+    lends: bool = False
+    yield_s: float = 10.0
 
 
 @dataclass(slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 from structlog.contextvars import bound_contextvars
@@ -13,6 +14,7 @@ from jobs.batching import Keeper
 from jobs.errors import NightmillError, Unavailable
 from jobs.filing import Batch, tokens_of
 from jobs.ports.clock import Clock
+from workers.together import Together
 
 log = structlog.get_logger()
 
@@ -32,7 +34,7 @@ _FEW_TOKENS = tokens_of(64 << 10)
 @dataclass(slots=True, kw_only=True)
 class Keeping:
     """`step` again and again. threads: checking five million lines must not hold up the batch of one line beside
-    it. quick: of small batches, many at a time: they wait for the database, and what they write shares a flush.
+    it. quick: of small batches, in lists: they wait for the database, and what they write shares transactions.
 
     tidy: what is done about once a minute beside the batches (old idempotency keys, bytes of deleted files).
     """
@@ -42,11 +44,15 @@ class Keeping:
     quick: ThreadPoolExecutor
     clock: Clock
     tidy: Callable[[], object] = lambda: None
-    _busy: dict[str, Future[None]] = field(default_factory=dict)
+    _busy: dict[str, Future[Any]] = field(default_factory=dict)
+    _lists: Together[Batch, Batch] = field(init=False)
     _checking: dict[str, str] = field(default_factory=dict)
     _rests: dict[str, float] = field(default_factory=dict)
     _faults: dict[str, int] = field(default_factory=dict)
     _tidied_s: float | None = None
+
+    def __post_init__(self) -> None:
+        self._lists = Together(self.keeper.attend_all, self.quick)
 
     def step(self) -> int:
         """Begin on every open batch that nobody is at; how many. Raises DatabaseUnavailable."""
@@ -56,7 +62,7 @@ class Keeping:
         begun = 0
         for batch in self.keeper.open_batches():
             if batch.id not in self._busy and batch.id not in self._rests and self._may_begin(batch):
-                self._busy[batch.id] = self._threads(batch).submit(self._attend, batch)
+                self._busy[batch.id] = self._begin(batch)
                 begun += 1
         self._tidy(now_s)
         return begun
@@ -66,9 +72,6 @@ class Keeping:
         for threads in (self.threads, self.quick):
             threads.shutdown(wait=True, cancel_futures=True)
 
-    def _threads(self, batch: Batch) -> ThreadPoolExecutor:
-        return self.quick if batch.enqueued_tokens <= _FEW_TOKENS else self.threads
-
     def _may_begin(self, batch: Batch) -> bool:
         """Note it where it is large: `_checking` has the tenants of those."""
         if batch.job is not None or batch.enqueued_tokens <= _LARGE_TOKENS:
@@ -77,6 +80,12 @@ class Keeping:
             return False
         self._checking[batch.id] = batch.tenant
         return True
+
+    def _begin(self, batch: Batch) -> Future[Any]:
+        small = batch.enqueued_tokens <= _FEW_TOKENS
+        if small and batch.id not in self._faults:
+            return self._lists.submit(batch)
+        return (self.quick if small else self.threads).submit(self._attend, batch)
 
     def _attend(self, batch: Batch) -> None:
         with bound_contextvars(batch=batch.id, tenant=batch.tenant):

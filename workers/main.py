@@ -34,8 +34,9 @@ from workers.finaliser import Finaliser
 from workers.given import WorkerPolicy
 from workers.ingress import Ingress, IngressPolicy
 from workers.mill import Mill, MillPolicy
+from workers.planning import PlanAhead
 from workers.reaper import Reaper, end_dead_owners
-from workers.scheduler import PlanAhead, SchedulePolicy, Scheduler
+from workers.scheduler import SchedulePolicy, Scheduler
 from workers.settler import Settler
 from workers.worker import Worker
 

@@ -22,7 +22,9 @@ from jobs.ports.planning import SegmentPlanner
 from jobs.release import reserve_pico
 from workers.about import about
 from workers.finaliser import may_finish
-from workers.scheduler import PlanAhead, Steps
+from workers.planning import PlanAhead
+from workers.scheduler import Steps
+from workers.small import SmallJobs
 
 log = structlog.get_logger()
 
@@ -51,15 +53,15 @@ class _Desk:
 class PoolScheduler(Steps):
     """`step` again and again; `workers` is how many the pool has now.
 
-    planner: plans segments in `threads`, which end jobs too: neither may hold up a tick. quick: the same for jobs of
-    few rows, many at a time: they wait for the database, and what they write shares a flush.
+    planner: plans segments in `threads`, which end jobs too: neither may hold up a tick. small: the same for jobs of
+    few rows, in lists: they wait for the database, and what they write shares transactions.
     """
 
     planner: SegmentPlanner
     picking: PickPolicy
     pause: PauseRule
     threads: ThreadPoolExecutor
-    quick: ThreadPoolExecutor
+    small: SmallJobs
     _state: PickState = field(default_factory=PickState)
     _desks: dict[str, _Desk] = field(default_factory=dict)
 
@@ -92,11 +94,9 @@ class PoolScheduler(Steps):
             desk.paused = job.state is JobState.PAUSED
 
     def _open_desk(self, job: Job) -> _Desk:
-        plans = PlanAhead(store=self.store, planner=self.planner, threads=self._threads(job))
+        small = self.small.plan if _is_small(job) else None
+        plans = PlanAhead(store=self.store, planner=self.planner, threads=self.threads, small=small)
         return _Desk(plans=plans, rule=self._resumed(job) if job.reason.startswith(RESUMED) else self.pause)
-
-    def _threads(self, job: Job) -> ThreadPoolExecutor:
-        return self.quick if 0 < job.total_rows <= _FEW_ROWS else self.threads
 
     def _resumed(self, job: Job) -> PauseRule:
         """Who resumes knows what came so far; a sample that was done is behind us, one that was cut short is not."""
@@ -229,11 +229,15 @@ class PoolScheduler(Steps):
         """In a thread: publishing thousands of parts takes its time. It is told what became of it in a later tick."""
         desk = self._desks[job.id]
         if desk.ending is None:
-            desk.ending = self._threads(job).submit(self.finaliser.finish, job)
+            desk.ending = self.small.finish(job) if _is_small(job) else self.threads.submit(self.finaliser.finish, job)
         elif desk.ending.done():
             ended, desk.ending = desk.ending, None
             if (error := ended.exception()) is not None:
                 self._hold_up(job, desk, error)
+
+
+def _is_small(job: Job) -> bool:
+    return 0 < job.total_rows <= _FEW_ROWS
 
 
 def _unwanted(jobs: Sequence[Job], released: Sequence[Task]) -> list[Task]:

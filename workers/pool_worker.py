@@ -15,7 +15,9 @@ from jobs.errors import NightmillError, StorageFull, Unavailable
 from jobs.figures import Sample
 from jobs.model import Job, Priority, Task, Usage
 from jobs.ports.engine import EngineInfo
+from jobs.ports.live import Hear
 from jobs.ports.store import Store
+from jobs.requests import End, Ended, LiveRequest, Load
 from workers.about import about
 from workers.beats import Beat
 from workers.figures import worker_figures
@@ -30,15 +32,16 @@ log = structlog.get_logger()
 
 _SPEED_EVERY_S = 10.0
 _SCHEMA_S = 15.0
+_STARTS_S = 5.0
 
 
 @dataclass(slots=True, kw_only=True)
 class PoolWorker:
-    """`live` in a thread of its own; the other methods from any.
+    """`live` in a thread of its own; the other methods from any. It is a `jobs.ports.live.Door`, too.
 
     start_engine: waits for the engine, asking the callable now and then whether to give up; None if it did. make:
     the worker over the started engine. stop_engine: ends it. ask_schema: what it says against an output schema, None if
-    nothing; it answers while it is polled. place: what the worker's report says of where it is.
+    nothing; it answers while it is polled. place: what the worker's report says of where it is. lends: see `accept`.
     """
 
     place: Report
@@ -50,11 +53,13 @@ class PoolWorker:
     model: str
     beat_s: float
     lease_s: float
+    lends: bool = False
     _phase: Phase = Phase.STARTING
     _reason: str = ""
     _stays: bool = False
     _worker: Worker | None = None
     _ready_s: float = 0.0
+    _listeners: list[Callable[[], None]] = field(default_factory=list)
     _asked: threading.Event = field(default_factory=threading.Event)
     _over: threading.Event = field(default_factory=threading.Event)
     _meter: Meter = field(default_factory=Meter)
@@ -73,8 +78,40 @@ class PoolWorker:
         finally:
             self._over.set()
 
+    @property
+    def name(self) -> str:
+        """As its report has it."""
+        return self.place.name
+
+    def enter(self, request: LiveRequest, hear: Hear) -> None:
+        """See the port. Refused until its engine runs."""
+        if self._worker is not None:
+            self._worker.live.enter(request, hear)
+        else:
+            hear(Ended(end=End.REFUSED, retry_after_s=_STARTS_S, reason=f"worker {self.name} starts"))
+
+    def leave(self, request_id: str) -> None:
+        """See the port."""
+        if self._worker is not None:
+            self._worker.live.leave(request_id)
+
+    def lose(self, request_id: str) -> None:
+        """As `leave`, of one that may be asked elsewhere: nobody pays."""
+        if self._worker is not None:
+            self._worker.live.lose(request_id)
+
+    def load(self) -> Load:
+        """See the port."""
+        return self._worker.live.load() if self._worker is not None else Load()
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """changed: called whenever its load may have changed. Cheap."""
+        self._listeners.append(changed)
+
     def accept(self, job: Job, task: Task) -> bool:
-        """Whether the task is in our hands now."""
+        """Whether the task is in our hands now. One that lends takes none under suspicion: its engine serves others."""
+        if self.lends and task.suspect:
+            return False
         worker = self._worker
         with bound_contextvars(worker=self.place.name, pool=self.place.pool):
             return worker is not None and self._phase is Phase.RUNNING and worker.accept(job, task)
@@ -124,6 +161,7 @@ class PoolWorker:
             engine_deaths=worker.tally.engine_deaths,
             uptime_s=round(time.monotonic() - self._ready_s, 1),
             going=self._stays,
+            requests=worker.live.inside,
         )
 
     def figures(self) -> Iterator[Sample]:
@@ -152,14 +190,21 @@ class PoolWorker:
             info = self.start_engine(self._asked.is_set)
             if info is None:
                 return
-            self._worker = self.make(info)
+            worker = self.make(info)
+            worker.live.doorstep.listen(self._tell_listeners)
+            self._worker = worker
             self._ready_s = time.monotonic()
             self._phase = Phase.RUNNING
             if self._asked.is_set():
                 self.drain("drain")
-            self._work(self._worker)
+            self._tell_listeners()
+            self._work(worker)
         finally:
             self.stop_engine()
+
+    def _tell_listeners(self) -> None:
+        for changed in self._listeners:
+            changed()
 
     def _work(self, worker: Worker) -> None:
         alarm = Alarm()

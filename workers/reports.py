@@ -29,7 +29,8 @@ class Report(Value):
     """owner: as leases name it. room: tokens of work still wanted, by priority. open_tasks: in its hands.
 
     rows, output_tokens: generated since its start; rows_per_s: of the last seconds. uptime_s: since its engine started.
-    going: its machine is to be taken away; it drains, and holds its place until then.
+    going: its machine is to be taken away; it drains, and holds its place until then. requests: in its hands.
+    door: where it takes requests, as `HOST:PORT`, empty if nowhere; secret: to be shown there first.
     """
 
     name: str
@@ -49,6 +50,9 @@ class Report(Value):
     engine_deaths: int = 0
     uptime_s: float = 0.0
     going: bool = False
+    requests: int = 0
+    door: str = ""
+    secret: str = field(default="", repr=False)
 
     @property
     def over(self) -> bool:

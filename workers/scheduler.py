@@ -6,24 +6,23 @@ It decides nothing itself: how much to plan, release and when to pause are pure 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import structlog
 
 from jobs import moves
 from jobs.ending import PauseRule, open_tasks, why_pause
 from jobs.errors import WrongState
-from jobs.model import InputFile, Job, JobState, Task, TaskState, Value, VoidReason
+from jobs.model import Job, JobState, Task, TaskState, Value, VoidReason
 from jobs.moves import Answer
 from jobs.ports.clock import Clock, Ids
-from jobs.ports.planning import PlannedSegment, SegmentPlanner
 from jobs.ports.queue import Queue
 from jobs.ports.store import Leader, Store
 from jobs.release import ReleasePolicy, how_many, reserve_pico
 from workers import wire
 from workers.about import about
 from workers.finaliser import Finaliser, may_finish
+from workers.planning import PlanAhead
 from workers.reaper import Reaper
 from workers.sending import send
 
@@ -44,73 +43,6 @@ class SchedulePolicy(Value):
     segments_ahead: int = 2
     reap_every_s: float = 1.0
     release: ReleasePolicy = ReleasePolicy()
-
-
-@dataclass(slots=True, kw_only=True)
-class PlanAhead:
-    """Plans and stores one segment at a time in a thread of its own, so that a tick waits for no file, and what many
-    jobs store shares a flush.
-
-    Once closed it stores no segment and begins none: a last step of the scheduler may follow.
-    """
-
-    store: Store
-    planner: SegmentPlanner
-    threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="plan"))
-    _under_way: Future[None] | None = None
-    _closed: bool = False
-    _files: dict[str, list[InputFile]] = field(default_factory=dict)
-
-    def step(self, job: Job, head: Task | None, ahead: int) -> None:
-        """Begin the next segment if fewer than `ahead` are queued; not in the step that finds the last one stored,
-        whose `job` may have been read before that.
-        """
-        if self._closed:
-            return
-        if self._under_way is not None:
-            if self._under_way.done():
-                planned, self._under_way = self._under_way, None  # a plan that failed is made anew, not raised for ever
-                planned.result()
-            return
-        if self._wanted(job, head, ahead):
-            self._under_way = self.threads.submit(self._plan, job)
-
-    def wait(self) -> None:
-        """Until the segment under way is stored; for a caller that has nothing else to do."""
-        if self._under_way is not None:
-            wait([self._under_way])
-
-    def close(self) -> None:
-        self._closed = True
-        self.threads.shutdown(wait=True, cancel_futures=True)
-
-    @staticmethod
-    def _wanted(job: Job, head: Task | None, ahead: int) -> bool:
-        if job.planned or job.state is JobState.PAUSED:
-            return False
-        return job.state.ending or head is None or job.next_segment - head.segment < ahead
-
-    def _plan(self, job: Job) -> None:
-        with about(job):
-            planned = self._plan_next(job)
-            if not self._closed:
-                self._store(job, planned)
-
-    def _plan_next(self, job: Job) -> PlannedSegment:
-        if job.id not in self._files:
-            self._files[job.id] = self.store.files(job.id)
-        speed = self.store.speed(job.spec.model)
-        return self.planner.plan(
-            job,
-            self._files[job.id],
-            job.next_segment,
-            ending=job.state.ending,
-            rows_per_s=speed[0] if speed else None,
-        )
-
-    def _store(self, job: Job, segment: PlannedSegment) -> None:
-        made = self.store.plan_segment(job.id, job.next_segment, segment.tasks, last=segment.last)
-        log.info("segment_planned", segment=job.next_segment, tasks=len(segment.tasks), made=made)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -18,30 +18,38 @@ from infra.data.filesweeping import FileSweeper
 from infra.data.frozen import tenant_folder
 from infra.engines.making import Engines
 from infra.engines.spec import RayPlace
+from infra.live import DoorServer
 from jobs.batching import Keeper, KeepPolicy
 from jobs.delivering import Deliverer
 from jobs.ending import PauseRule
 from jobs.errors import EngineStartFailed, NightmillError, Unavailable
 from jobs.picking import PickPolicy
 from jobs.pools import Pool
-from jobs.ports.engine import EngineInfo
+from jobs.ports.engine import EngineInfo, ModelKind
 from jobs.ports.store import Leader
 from jobs.release import ReleasePolicy
+from jobs.requests import LiveRequest, probe_of
 from jobs.retry import Backoff
 from jobs.scaling import ScalePolicy
 from jobs.topics import dead_topic, group_of, topics_of
 from workers.delivering import Delivering, DeliveryPolicy
 from workers.dispatcher import Crew, Dispatcher, DispatchPolicy
+from workers.doorstep import LivePolicy
 from workers.fleet import Fleet, FleetPolicy, Ground
+from workers.front import Front, Ways
 from workers.given import WorkerPolicy
+from workers.health import Watch
 from workers.keeping import Keeping
+from workers.live import Live, live_of
 from workers.main import SMALL_OBJECTS, finaliser_of
 from workers.pool_scheduler import PoolScheduler
 from workers.pool_worker import PoolWorker
+from workers.posting import Poster
 from workers.reaper import Reaper
 from workers.reports import Report
 from workers.scheduler import SchedulePolicy
 from workers.settler import Settler
+from workers.small import SmallJobs
 from workers.worker import Worker
 
 log = structlog.get_logger()
@@ -49,8 +57,8 @@ log = structlog.get_logger()
 _LOOK_S = 0.2
 _ENGINE_STARTS = 5
 _KEEPERS = 4
-_SMALL = 12
-"""Small jobs and batches at a time: what each waits for is a flush, and so many share one."""
+_LISTS = 8
+"""Lists of small jobs at a time, of all pools: two that are planned and two that end of each."""
 _SMALL_BYTES = 64 << 10
 _DEAD_S = 3600.0
 """A file is dead for so long before a service deletes it: whoever is reading it may end."""
@@ -60,12 +68,12 @@ _LEASES = 64
 
 @dataclass(frozen=True, slots=True)
 class Planners:
-    """Threads that plan and end the jobs of all pools of a process: few for large ones, which take memory, and many for
-    small ones, which wait for the database.
+    """Threads that plan and end the jobs of all pools of a process: few for large ones, which take memory, and some for
+    lists of small ones, which wait for the database.
     """
 
     large: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, thread_name_prefix="plan"))
-    small: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_SMALL, thread_name_prefix="quick"))
+    small: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_LISTS, thread_name_prefix="quick"))
 
     def close(self) -> None:
         """Waits for what is under way."""
@@ -77,6 +85,7 @@ def scheduler_of_pool(home: Home, pool: Pool, leader: Leader, planners: Planners
     """The scheduler of a declared pool, under a leadership that was taken for it."""
     settings = home.settings
     release = ReleasePolicy()
+    finaliser = finaliser_of(home)
     return PoolScheduler(
         store=home.store,
         broker=home.broker,
@@ -88,7 +97,7 @@ def scheduler_of_pool(home: Home, pool: Pool, leader: Leader, planners: Planners
             alive=home.locks.is_alive,
             lease_s=settings.lease_s,
         ),
-        finaliser=finaliser_of(home),
+        finaliser=finaliser,
         clock=home.clock,
         ids=home.ids,
         leader=leader,
@@ -98,7 +107,7 @@ def scheduler_of_pool(home: Home, pool: Pool, leader: Leader, planners: Planners
         picking=PickPolicy(lower_share=settings.pool_lower_share, release=release),
         pause=PauseRule(least_rows=settings.pause_min_rows),
         threads=planners.large,
-        quick=planners.small,
+        small=SmallJobs(store=home.store, planner=home.planner, finaliser=finaliser, threads=planners.small),
     )
 
 
@@ -129,6 +138,7 @@ def worker_of_pool(home: Home, pool: Pool, place: Report, ray: RayPlace | None =
 
     def make(info: EngineInfo) -> Worker:
         return Worker(
+            live=_live(home, pool, place.name, engine, info) if pool.takes_requests else None,
             engine=engine,
             info=info,
             source=home.rows,
@@ -138,6 +148,7 @@ def worker_of_pool(home: Home, pool: Pool, place: Report, ray: RayPlace | None =
                 open_s=settings.task_open_s,
                 drain_grace_s=settings.drain_grace_s,
                 lower_share=settings.pool_lower_share,
+                lends=pool.lends,
             ),
             on_fault=core.give_up,
         )
@@ -152,8 +163,20 @@ def worker_of_pool(home: Home, pool: Pool, place: Report, ray: RayPlace | None =
         model=pool.model,
         beat_s=settings.beat_s,
         lease_s=settings.lease_s,
+        lends=pool.lends,
     )
     return core
+
+
+def _live(home: Home, pool: Pool, worker: str, engine: Engines, info: EngineInfo) -> Live:
+    poster = Poster(post=home.store.post_requests, clock=home.clock)
+    policy = LivePolicy(max_wait_s=home.settings.request_wait_s, kept_free=pool.kept_free if pool.runs_tasks else 0.0)
+    return live_of(engine, info, poster, home.clock, policy, pool=pool.name, worker=worker)
+
+
+def serve_door(core: PoolWorker, host: str) -> DoorServer:
+    """A worker's door, for the other processes of a cluster."""
+    return DoorServer(core, host=host, lose=core.lose, listen=core.listen)
 
 
 def _start_engine(engine: Engines, give_up: Callable[[], bool]) -> EngineInfo | None:
@@ -189,6 +212,18 @@ def fleet_of(home: Home, pools: Sequence[Pool], ground: Ground) -> Fleet:
     )
 
 
+def front_of(home: Home, ways: Ways) -> Front:
+    """Takes requests to workers; a loop calls its `step`."""
+    kinds: dict[str, ModelKind] = {}
+
+    def probe(model: str) -> LiveRequest:
+        if model not in kinds:
+            kinds[model] = home.registry.resolve(model).kind
+        return probe_of(model, kinds[model], f"probe-{home.ids.token()}")
+
+    return Front(ways=ways, watch=Watch(probe_of=probe, clock=home.clock), clock=home.clock)
+
+
 def keeping_of(home: Home) -> Keeping:
     """What brings batches on; a loop calls its `step`."""
     settings = home.settings
@@ -206,7 +241,7 @@ def keeping_of(home: Home) -> Keeping:
     return Keeping(
         keeper=keeper,
         threads=ThreadPoolExecutor(_KEEPERS, thread_name_prefix="batch"),
-        quick=ThreadPoolExecutor(_SMALL, thread_name_prefix="small-batch"),
+        quick=ThreadPoolExecutor(_KEEPERS, thread_name_prefix="small-batch"),
         clock=home.clock,
         tidy=lambda: home.store.forget_replays(settings.idempotency_keep_s),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from jobs import ranges
@@ -14,6 +14,9 @@ from jobs.ranges import Ranges
 
 SLOT_BITS = 20
 """Rows of a task are numbered below 2**20 (the largest task has 65,536); the task's slot stands above them."""
+
+SUSPECT_WAIT_S = 30.0
+"""After so long a task under suspicion goes before requests."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -134,3 +137,9 @@ class Work:
     def place(self, indices: Sequence[int]) -> Ranges:
         """Row indices as ranges of the task."""
         return ranges.at(self.task.ranges, indices)
+
+
+def suspects_go(works: Iterable[Work], now_s: float) -> bool:
+    """Whether nothing else may enter: rows under suspicion run, or have waited long for it. A death must be theirs."""
+    suspects = [work for work in works if work.task.suspect]
+    return any(work.inside or (work.unfed and now_s - work.opened_s > SUSPECT_WAIT_S) for work in suspects)

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 import structlog
 
 from jobs.errors import EngineDied, NightmillError
-from jobs.model import Job, JobState, Outcome, Priority, Task, Usage
+from jobs.model import Job, JobState, Priority, Task, Usage
 from jobs.moves import Answer
 from jobs.ports.clock import Clock
 from jobs.ports.engine import Engine, EngineInfo, EngineResult, Occupancy
@@ -24,15 +24,16 @@ from jobs.ports.store import Progress
 from workers.about import about, named_pool
 from workers.feeder import feeder_of
 from workers.given import OnFault, Opening, WorkerPolicy
+from workers.live import LIVE, Live, nobody
+from workers.orders import obey
 from workers.reviving import Reviver
 from workers.settler import Settler
 from workers.tally import Committed, Tally
-from workers.work import SLOT_BITS, Spent, Work
+from workers.work import SLOT_BITS, Spent, Work, suspects_go
 
 log = structlog.get_logger()
 
 _ROW_MASK = (1 << SLOT_BITS) - 1
-_UNFINISHED = {JobState.CANCELLING: Outcome.CANCELLED, JobState.EXPIRING: Outcome.EXPIRED}
 
 
 class Worker:
@@ -48,7 +49,9 @@ class Worker:
         clock: Clock,
         policy: WorkerPolicy,
         on_fault: OnFault | None = None,
+        live: Live | None = None,
     ) -> None:
+        self.live = live or nobody(engine, info, clock)
         self._engine = engine
         self._source = source
         self._settler = settler
@@ -100,6 +103,7 @@ class Worker:
         """Take nothing more, let rows inside finish within the grace, commit them, give the rest back."""
         if self._draining_since is None:
             self._draining_since = self._clock.monotonic()
+            self.live.doorstep.close("the worker drains")
             log.info("worker_drains", cause=cause)
 
     def room(self, priority: Priority = Priority.NORMAL) -> bool:
@@ -107,10 +111,11 @@ class Worker:
         return self.room_tokens(priority) > 0
 
     def room_tokens(self, priority: Priority) -> int:
-        """How many more tokens of a priority are wanted, negative where it holds more; 0 when draining."""
+        """How many more tokens of a priority are wanted, negative where it holds more; 0 if it wants none now."""
         with self._lock:
             tasks, works = [opening.task for opening in self._opening], list(self._open.values())
-        return 0 if self.draining else self._feeder.room_tokens(priority, tasks, works)
+        busy = self._policy.lends and self.live.inside > 0
+        return 0 if self.draining or busy else self._feeder.room_tokens(priority, tasks, works)
 
     @property
     def committed(self) -> Committed:
@@ -138,6 +143,7 @@ class Worker:
             while not (self.draining and self._idle()):
                 self.step()
         finally:
+            self.live.end("the worker has ended")
             with self._lock:
                 self._closed = True
             for readers in self._readers.values():
@@ -159,11 +165,15 @@ class Worker:
 
     def _work(self) -> None:
         self._obey()
+        works = self._open.values()
+        self.live.let_in(sum(len(w.inside) for w in works), alone=suspects_go(works, self._clock.monotonic()))
         self._feed_engine()
-        self._collect(self._engine.poll(self._wait_s()))
+        results = self._engine.poll(self._wait_s())
+        self.live.hear(self._engine.take_pieces())
+        self._collect(results)
 
     def _idle(self) -> bool:
-        return not (self._open or self._opening or self._settling)
+        return not (self._open or self._opening or self._settling or not self.live.idle)
 
     def _wait_s(self) -> float:
         if any(work.at_rest for work in self._open.values()):
@@ -175,23 +185,8 @@ class Worker:
         if self.draining:
             self._stop_all()
         while not self._orders.empty():
-            answer = self._orders.get()
-            for work in [w for w in self._open.values() if w.task.token in answer]:
-                self._obey_one(work, answer[str(work.task.token)])
-
-    def _obey_one(self, work: Work, state: JobState | None) -> None:
-        if work.lost:
-            return
-        if state is None:
-            work.lost = work.stopping = True
-            self._engine.abort(work.ids_inside())
-            self._note_lost(work)
-        elif state in _UNFINISHED and work.ending is None:
-            work.ending = _UNFINISHED[state]
-            work.stopping = True
-            self._engine.abort(work.ids_inside())
-        elif state is JobState.PAUSED:
-            work.stopping = True
+            for work in obey(self._engine, [*self._open.values()], self._orders.get()):
+                self._note_lost(work)
 
     def _stop_all(self) -> None:
         late = self._clock.monotonic() - (self._draining_since or 0.0) > self._policy.drain_grace_s
@@ -199,6 +194,8 @@ class Worker:
             work.stopping = True
             if late and work.inside:
                 self._engine.abort(work.ids_inside())
+        if late:
+            self.live.stop_all()
 
     def _take_in(self) -> None:
         for opening in [opening for opening in self._opening if opening.rows.done()]:
@@ -226,22 +223,27 @@ class Worker:
     def _feed_engine(self) -> None:
         now = self._clock.monotonic()
         works = list(self._open.values())
+        pressed_s = self._feeder.pressed_s(now, self.live)
         for work in works:
             if now - work.opened_s > self._policy.open_s and work.finished.rows:
                 work.stopping = True
-        self._feeder.feed(works, now)
+            work.stopping |= work.unfed > 0 and min(pressed_s, now - work.opened_s) > self._policy.yield_s
+        self._feeder.feed(works, now, self.live)
 
     def _note_entry(self, work: Work) -> None:
         """The first of its rows is about to enter. The release was timed by the database's clock."""
         task = work.task
         if task.released_at is not None:
-            waited_s = max(0.0, self._clock.now() - task.released_at)
-            self.tally.waits[task.priority].note(waited_s)
+            self.tally.waits[task.priority].note(waited_s := max(0.0, self._clock.now() - task.released_at))
             with about(work.job, task):
                 log.info("task_enters", priority=task.priority, waited_s=round(waited_s, 4))
 
     def _collect(self, results: list[EngineResult]) -> None:
         for result in results:
+            if result.id >= LIVE:
+                self.live.take(result)
+                continue
+            self.live.row_ended()
             work = self._open.get(result.id >> SLOT_BITS)
             if work is None:
                 continue
@@ -255,9 +257,6 @@ class Worker:
             self._forget(work)
             if not work.lost:
                 self._settling[self._writers.submit(self._settler.finish, work)] = work
-        self._reap_settled()
-
-    def _reap_settled(self) -> None:
         for future in [f for f in self._settling if f.done()]:
             work = self._settling.pop(future)
             if self._answer(future, work) is Answer.LOST:
@@ -292,8 +291,10 @@ class Worker:
             self._forget(work)
             if not work.lost:
                 self._settling[self._writers.submit(self._settler.after_death, work)] = work
-        self._reviver.note(death, self.tally.rows)
+        self.live.bury(death.sentence)
+        self._reviver.note(death, self.tally.rows + self.live.served)
         if self._draining_since is None:
             self._reviver.start_again()
+            self.live.open_again()
         else:
             self._engine_is_down = True

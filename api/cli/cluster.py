@@ -1,4 +1,4 @@
-"""`nightmill up`, `down`, `pools`, `workers`, `drain`, `restart`: a cluster's workers, seen from a terminal."""
+"""`nightmill up` and `down`: Nightmill on a Ray cluster, or here in this process; and how other commands reach it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import click
 
 from api.cli.context import AppContext, json_option, pass_app
 from api.cli.exits import Exit
-from api.cli.output import print_json, table, tell
-from jobs.errors import NotFound, Refused, Unavailable
-from jobs.pools import Pool
+from api.cli.output import tell
+from jobs.errors import Refused, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,7 +46,7 @@ class RayMissing(Refused):
 @click.option("--cluster", is_flag=True, help="On a Ray cluster, with the pools that the settings declare.")
 @click.option("--config", type=click.Path(path_type=Path, dir_okay=False, exists=True), help="Settings file.")
 @click.option("--detach", is_flag=True, help="With --cluster: return at once; the cluster goes on.")
-@click.option("--model", "models", multiple=True, help="Without --cluster: serve this model; repeatable.")
+@click.option("--model", "models", multiple=True, help="Without --cluster: serve this model, from now on; repeatable.")
 @json_option
 @pass_app
 def up(
@@ -121,87 +120,6 @@ def down(app: AppContext, *, timeout: float, as_json: bool) -> Exit:
     return Exit.OK
 
 
-@click.command()
-@json_option
-@pass_app
-def pools(app: AppContext, *, as_json: bool) -> None:
-    """List the declared pools, what waits for them, and their workers."""
-    declared = app.home.pools
-    standings = _ask_if_up(app, "pools")
-    facts = [_pool_facts(app, pool, standings.get(pool.name, {})) for pool in declared]
-    if as_json:
-        print_json(facts)
-        return
-    table(
-        ("POOL", "PURPOSE", "MODEL", "WORKERS>", "WANTED>", "LEAST>", "MOST>", "JOBS>", "ROWS LEFT>"),
-        [
-            (f["pool"], f["purpose"], f["model"], f["running"], f["wanted"], f["min"], f["max"], f["jobs"], f["rows"])
-            for f in facts
-        ],
-    )
-
-
-@click.command()
-@json_option
-@pass_app
-def workers(app: AppContext, *, as_json: bool) -> None:
-    """List the workers of the cluster."""
-    with attached(app) as ray:
-        found = ray.ask("workers")
-    if as_json:
-        print_json(found)
-        return
-    table(
-        ("WORKER", "POOL", "PHASE", "HOST", "PID>", "TASKS>", "ROWS>", "ROWS/S>", "ENGINE DEATHS>", "REASON"),
-        [
-            (
-                w["name"],
-                w["pool"],
-                w["phase"],
-                w["host"] or None,
-                str(w["pid"] or "-"),
-                w["open_tasks"],
-                w["rows"],
-                f"{w['rows_per_s']:.1f}",
-                w["engine_deaths"],
-                w["reason"],
-            )
-            for w in found
-        ],
-    )
-
-
-@click.command()
-@click.argument("worker")
-@json_option
-@pass_app
-def drain(app: AppContext, *, worker: str, as_json: bool) -> None:
-    """Take a worker out: it commits what is finished, gives the rest back and ends.
-
-    Another takes its place if its pool needs one.
-    """
-    with attached(app) as ray:
-        if not ray.ask("drain", worker):
-            names = ", ".join(w["name"] for w in ray.ask("workers")) or "none"
-            raise NotFound(kind="worker", name=worker, hint=f"There are: {names}.")
-    tell(f"{worker}: draining", as_json=as_json, worker=worker, phase="draining")
-
-
-@click.command()
-@click.argument("pool")
-@json_option
-@pass_app
-def restart(app: AppContext, *, pool: str, as_json: bool) -> None:
-    """Replace all workers of a pool, one after the other; jobs go on meanwhile."""
-    from jobs.pools import pool_named
-
-    pool_named(pool, app.settings.pools)
-    with attached(app) as ray:
-        count = ray.ask("roll", pool)
-    sentence = f"{pool}: {count} workers are replaced, one after the other"
-    tell(sentence, as_json=as_json, pool=pool, workers=count)
-
-
 # ---- helpers ------------------------------------------------------------------------------------
 
 
@@ -234,15 +152,6 @@ def _not_up(app: AppContext) -> None:
     raise NotUp(address=app.settings.ray_address)
 
 
-def _ask_if_up(app: AppContext, what: str) -> Any:
-    """The fleet's answer, or an empty one where it is not up."""
-    try:
-        with attached(app) as ray:
-            return ray.ask(what)
-    except (NotUp, RayMissing):
-        return {}
-
-
 def _deploy_api(app: AppContext, *, as_json: bool) -> None:
     from api.cli.keys import first_key
     from api.serve import deploy
@@ -264,22 +173,6 @@ def _check_pools(app: AppContext) -> None:
         model = app.home.registry.resolve(pool.model)
         check_engine_args(model.engine, pool.engine_args, source=f"pools.{pool.name}.engine_args")
         app.home.example_prices(pool.model)
-
-
-def _pool_facts(app: AppContext, pool: Pool, standing: Mapping[str, Any]) -> dict[str, Any]:
-    jobs = app.home.store.active_jobs(pool.name)
-    return {
-        "pool": pool.name,
-        "purpose": pool.purpose,
-        "model": pool.model,
-        "min": pool.min_workers,
-        "max": pool.max_workers,
-        "running": standing.get("running", 0),
-        "wanted": standing.get("wanted", 0),
-        "failures": standing.get("failures", 0),
-        "jobs": len(jobs),
-        "rows": sum(max(0, job.total_rows - job.usage.rows) for job in jobs),
-    }
 
 
 def _show_until_stopped(ray: Cluster, *, as_json: bool) -> None:

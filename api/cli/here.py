@@ -15,10 +15,10 @@ from api.cli.driving import FAKE
 from api.cli.exits import Exit
 from api.cli.keys import first_key
 from api.cli.output import tell
-from api.serve import serve
+from api.serve import Live, serve
 from infra.locks import LockTaken
 from infra.models.shipped import FAKE as FAKE_ENGINE
-from infra.standing import save_pools
+from infra.standing import save_address, save_pools
 from jobs.errors import BadInput, Conflict, NightmillError, Refused
 from jobs.model import Model
 from jobs.pools import Pool, pool_for
@@ -62,6 +62,7 @@ def up_here(app: AppContext, names: Sequence[str], *, as_json: bool = False) -> 
         save_pools(home.settings.home, pools)
         town = Embedded(home, pools)
         with _api(app, town) as url:
+            save_address(home.settings.home, url)
             town.start()
             _live(app, town, stopped, url, as_json=as_json)
     return Exit.OK
@@ -101,7 +102,7 @@ def _api(app: AppContext, town: Embedded) -> Iterator[str]:
         batches.wake()
         town.wake()
 
-    served = serve(app.home, wake=wake)
+    served = serve(app.home, wake=wake, live=Live(front=town.front))
     batches.start()
     try:
         yield served.url
@@ -112,19 +113,26 @@ def _api(app: AppContext, town: Embedded) -> Iterator[str]:
 
 
 def _pools(app: AppContext, names: Sequence[str]) -> tuple[list[Pool], list[Model]]:
-    """Declared ones and one for each named model; where there is neither, one for each model that is ready."""
+    """Declared ones and one for each named model; where there is neither, one for each model that is ready.
+
+    Who names a model wants it served: its worker starts at once and stays.
+    """
     registry, declared = app.home.registry, app.settings.pools
     models = {name: registry.resolve(name) for name in (*(pool.model for pool in declared), *names)}
     if not models:
         models = {name: model for name in registry.names() if (model := _ready(app, name)) is not None}
     served = {pool.model for pool in declared}
-    pools = [*declared, *(pool_for(model) for name, model in models.items() if name not in served)]
+    pools = [*declared, *(_pool(models[name], name in names) for name in models if name not in served)]
     if not pools:
         raise NoModels
     taken = {pool.name for pool in pools}
     if len(taken) < len(pools):
         raise BadInput(source="--model", reason="two of the models would have pools of one name; declare their pools")
     return pools, list(models.values())
+
+
+def _pool(model: Model, named: bool) -> Pool:  # noqa: FBT001 - a fact, not a switch
+    return pool_for(model).evolve(min_workers=int(named))
 
 
 def _ready(app: AppContext, name: str) -> Model | None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from api.cli.context import AppContext, json_option, pass_app
+from api.cli.limits import given, limit_options, said
 from api.cli.output import print_json, table, when
 from api.cli.request import Duration
-from jobs.tenancy import MEMBER_SCOPES, ApiKey, Role, Scope
+from jobs.keys import KEY_BYTES, KeyDesk, KeyRequest, MadeKey
+from jobs.tenancy import LIMITS, ApiKey, RequestLimits, Role, Scope
 
 
 @click.group()
 def keys() -> None:
-    """Make, list, rotate and revoke API keys."""
+    """Make, list, limit, rotate and revoke API keys."""
 
 
 @keys.command()
@@ -39,10 +42,12 @@ def keys() -> None:
 @click.option(
     "--expires", "expires_s", type=Duration(), help="Good for so long: 8h, 90d. Default: until it is revoked."
 )
+@limit_options
 @json_option
 @pass_app
 def create(
     app: AppContext,
+    /,
     *,
     tenant: str | None,
     name: str,
@@ -51,42 +56,33 @@ def create(
     scopes: Sequence[str],
     expires_s: float | None,
     as_json: bool,
+    **options: int | None,
 ) -> None:
     """Make a key and show it, this once."""
-    from infra.api_keys import new_key
-
-    now = app.home.store.now()
-    text, key = new_key(app.home.ids, tenant=tenant or app.settings.tenant)
-    key = key.evolve(
+    asked = KeyRequest(
         name=name,
         project=project,
         role=Role(role),
-        scopes=_scopes(Role(role), scopes),
-        created_at=now,
-        expires_at=None if expires_s is None else now + expires_s,
+        scopes=frozenset(Scope(scope) for scope in scopes),
+        expires_s=expires_s,
+        limits=RequestLimits(**given(options)),
     )
-    _show_once(app, text, app.home.store.add_key(key, app.actor), as_json=as_json)
+    _show_once(app, _made(app, asked, tenant or app.settings.tenant), as_json=as_json)
 
 
 def first_key(app: AppContext) -> str | None:
     """An operator's key where there is none at all: nobody could use the API. None where there is one."""
-    from infra.api_keys import new_key
-
-    store = app.home.store
-    if store.keys():
+    if app.home.store.keys(limit=1):
         return None
-    text, key = new_key(app.home.ids, tenant=app.settings.tenant)
-    rights = {"name": "first", "role": Role.OPERATOR, "scopes": frozenset(Scope), "created_at": store.now()}
-    store.add_key(key.evolve(**rights), app.actor)
-    return text
+    return _made(app, KeyRequest(name="first", role=Role.OPERATOR), app.settings.tenant).text
 
 
-def _scopes(role: Role, names: Sequence[str]) -> frozenset[Scope]:
-    asked = frozenset(Scope(name) for name in names)
-    if role is Role.MEMBER and Scope.KEYS in asked:
-        msg = "The scope keys needs --role admin or operator."
-        raise click.UsageError(msg)
-    return asked or (MEMBER_SCOPES if role is Role.MEMBER else frozenset(Scope))
+def _made(app: AppContext, asked: KeyRequest, tenant: str) -> MadeKey:
+    return _desk(app).make(app.home.ids.new("key_"), secrets.token_bytes(KEY_BYTES), asked, tenant=tenant)
+
+
+def _desk(app: AppContext) -> KeyDesk:
+    return KeyDesk(store=app.home.store, now=app.home.store.now, actor=app.actor)
 
 
 @keys.command("list")
@@ -108,11 +104,29 @@ def list_keys(app: AppContext, *, tenant: str | None, as_json: bool) -> None:
 
 @keys.command()
 @click.argument("key_id", metavar="KEY_ID")
+@limit_options
+@json_option
+@pass_app
+def limit(app: AppContext, /, *, key_id: str, as_json: bool, **options: int | None) -> None:
+    """Say how much a key may; what is not named stays, none is no limit. Its tenant's limits hold beside it."""
+    if not (changes := given(options)):
+        msg = "Say which limit, by an option."
+        raise click.UsageError(msg)
+    limits = RequestLimits.of(app.home.store.key(key_id)).evolve(**changes)
+    key = app.home.store.limit_key(key_id, limits, tenant=None, actor=app.actor)
+    if as_json:
+        print_json(_facts(key))
+    else:
+        click.echo(f"Key {key.id} ({key.shown}…) of {key.tenant} may have {said(key) or 'any number of requests'}.")
+
+
+@keys.command()
+@click.argument("key_id", metavar="KEY_ID")
 @json_option
 @pass_app
 def revoke(app: AppContext, *, key_id: str, as_json: bool) -> None:
     """Let a key open nothing from now on."""
-    ended = app.home.store.end_key(key_id, tenant=None, at=None, actor=app.actor)
+    ended = _desk(app).revoke(key_id)
     if as_json:
         print_json(_facts(ended))
     else:
@@ -128,29 +142,26 @@ def revoke(app: AppContext, *, key_id: str, as_json: bool) -> None:
 @pass_app
 def rotate(app: AppContext, *, key_id: str, overlap_s: float, as_json: bool) -> None:
     """Make a key in place of another, and show it, this once. It may do the same, for as long as that was made for."""
-    from infra.api_keys import successor
-
-    store = app.home.store
-    text, key = successor(app.home.ids, store.key(key_id), now=store.now())
-    made = store.replace_key(key, overlap_s=overlap_s, actor=app.actor)
-    _show_once(app, text, made, as_json=as_json)
+    new_id, random = app.home.ids.new("key_"), secrets.token_bytes(KEY_BYTES)
+    _show_once(app, _desk(app).rotate(key_id, new_id, random, overlap_s=overlap_s), as_json=as_json)
     if not as_json:
-        click.echo(f"Key {key_id} ends at {when(store.key(key_id).revoked_at)}.")
+        click.echo(f"Key {key_id} ends at {when(app.home.store.key(key_id).revoked_at)}.")
 
 
-def _show_once(app: AppContext, text: str, key: ApiKey, *, as_json: bool) -> None:
+def _show_once(app: AppContext, made: MadeKey, *, as_json: bool) -> None:
+    key = made.record
     if as_json:
-        print_json({"key": text, **_facts(key)})
+        print_json({"key": made.text, **_facts(key)})
     else:
         state = _state(key, app.home.store.now())
-        click.echo(f"Key {key.id} of tenant {key.tenant}, role {key.role}, {state}:\n\n    {text}\n")
+        click.echo(f"Key {key.id} of tenant {key.tenant}, role {key.role}, {state}:\n\n    {made.text}\n")
         click.echo("It is not shown again: keep it where secrets are kept.")
 
 
 def _facts(key: ApiKey) -> dict[str, Any]:
     """Without its digest, which is nobody's business."""
     fields = ("id", "tenant", "shown", "name", "project", "role", "created_at", "expires_at", "revoked_at", "replaces")
-    return {name: getattr(key, name) for name in fields} | {"scopes": sorted(key.scopes)}
+    return {name: getattr(key, name) for name in (*fields, *LIMITS)} | {"scopes": sorted(key.scopes)}
 
 
 def _state(key: ApiKey, now: float) -> str:

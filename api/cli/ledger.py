@@ -40,7 +40,9 @@ def ledger() -> None:
 @click.option("--tenant", help="Whose statement; default: the setting `tenant`.")
 @click.option("--since", type=When(), metavar="TIME", help="From this date or time on (ISO 8601, UTC).")
 @click.option("--until", type=When(), metavar="TIME", help="Before this date or time.")
-@click.option("--by", default="job", show_default=True, metavar="job|project|model|tag:KEY", help="One line for each.")
+@click.option(
+    "--by", default="job", show_default=True, metavar="job|project|model|key|tag:KEY", help="One line for each."
+)
 @json_option
 @pass_app
 def statement(

@@ -1,4 +1,4 @@
-"""`nightmill tenants`: who pays, how much each may have enqueued, and who is shut out."""
+"""`nightmill tenants`: who pays, how much each may, and who is shut out."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from api.cli.context import AppContext, json_option, pass_app
+from api.cli.limits import given, limit_options, said
 from api.cli.output import print_json, table, when
 from jobs.errors import BadInput, Conflict, NotFound
-from jobs.tenancy import TENANT, Tenant
+from jobs.tenancy import LIMITS, TENANT, Tenant
 
 
 @click.group()
@@ -23,15 +24,18 @@ def tenants() -> None:
 @click.option(
     "--enqueued-tokens", type=click.IntRange(min=0), help="Limit of its batches that wait or run. Default: none."
 )
+@limit_options
 @json_option
 @pass_app
-def add(app: AppContext, *, name: str, title: str, enqueued_tokens: int | None, as_json: bool) -> None:
+def add(
+    app: AppContext, /, *, name: str, title: str, enqueued_tokens: int | None, as_json: bool, **options: int | None
+) -> None:
     """Add a tenant."""
     if not TENANT.fullmatch(name):
         raise BadInput(source=name, reason="it is no tenant's name: up to 63 of a-z, A-Z, 0-9, '.', '_', '-'")
     if _known(app, name):
         raise Conflict(reason=f"there is a tenant {name}")
-    tenant = Tenant(name=name, title=title, enqueued_tokens_limit=enqueued_tokens)
+    tenant = Tenant(name=name, title=title, enqueued_tokens_limit=enqueued_tokens).evolve(**given(options))
     _show(app, app.home.store.put_tenant(tenant, app.actor), "added", as_json=as_json)
 
 
@@ -45,13 +49,24 @@ def list_tenants(app: AppContext, *, as_json: bool) -> None:
         print_json(found)
         return
     table(
-        ("NAME", "TITLE", "ENQUEUED TOKENS>", "LIMIT>", "SINCE", "DISABLED"),
+        (
+            "NAME",
+            "TITLE",
+            "ENQUEUED TOKENS>",
+            "LIMIT>",
+            "REQUESTS/MIN>",
+            "TOKENS/MIN>",
+            "AT A TIME>",
+            "SINCE",
+            "DISABLED",
+        ),
         [
             (
                 f["name"],
                 f["title"],
                 f["enqueued_tokens"],
                 f["enqueued_tokens_limit"],
+                *(f[field] for field in LIMITS),
                 when(f["created_at"]),
                 when(f["disabled_at"]),
             )
@@ -62,25 +77,26 @@ def list_tenants(app: AppContext, *, as_json: bool) -> None:
 
 @tenants.command()
 @click.argument("name")
-@click.argument("tokens", metavar="TOKENS|none")
+@click.argument("tokens", metavar="[TOKENS|none]", required=False)
+@limit_options
 @json_option
 @pass_app
-def limit(app: AppContext, *, name: str, tokens: str, as_json: bool) -> None:
-    """Say how many tokens the batches of a tenant that wait or run may have, or none for no limit.
+def limit(app: AppContext, /, *, name: str, tokens: str | None, as_json: bool, **options: int | None) -> None:
+    """Say how much a tenant may: TOKENS of its batches that wait or run, and its interactive requests.
 
-    What is enqueued already stays, also past a new limit.
+    What is not named stays; none is no limit. What is enqueued already stays, also past a new limit.
     """
-    if tokens != "none" and not tokens.isdecimal():
+    if tokens is not None and tokens != "none" and not tokens.isdecimal():
         msg = f"{tokens!r} is no number of tokens: write 5000000, or none."
         raise click.UsageError(msg)
-    most = None if tokens == "none" else int(tokens)
-    changed = app.home.store.tenant(name).evolve(enqueued_tokens_limit=most)
-    _show(
-        app,
-        app.home.store.put_tenant(changed, app.actor),
-        "limited" if most is not None else "not limited",
-        as_json=as_json,
-    )
+    enqueued = {} if tokens is None else {"enqueued_tokens_limit": None if tokens == "none" else int(tokens)}
+    changes = enqueued | given(options)
+    if not changes:
+        msg = "Say which limit: TOKENS, or an option."
+        raise click.UsageError(msg)
+    changed = app.home.store.tenant(name).evolve(**changes)
+    what = "not limited" if set(changes.values()) == {None} else "limited"
+    _show(app, app.home.store.put_tenant(changed, app.actor), what, as_json=as_json)
 
 
 @tenants.command()
@@ -117,6 +133,7 @@ def _facts(app: AppContext, tenant: Tenant) -> dict[str, Any]:
         "title": tenant.title,
         "enqueued_tokens": app.home.store.enqueued_tokens(tenant.name),
         "enqueued_tokens_limit": tenant.enqueued_tokens_limit,
+        **{field: getattr(tenant, field) for field in LIMITS},
         "created_at": tenant.created_at,
         "disabled_at": tenant.disabled_at,
     }
@@ -127,4 +144,5 @@ def _show(app: AppContext, tenant: Tenant, what: str, *, as_json: bool) -> None:
         print_json(_facts(app, tenant))
     else:
         most = "any number of" if tenant.enqueued_tokens_limit is None else f"at most {tenant.enqueued_tokens_limit:,}"
-        click.echo(f"Tenant {tenant.name} is {what}; it may have {most} tokens enqueued.")
+        limits = said(tenant)
+        click.echo(f"Tenant {tenant.name} is {what}; it may have {most} tokens enqueued{limits and ', ' + limits}.")

@@ -42,17 +42,27 @@ def caller_of(parts: Parts, key: str | None) -> Caller:
     if found is None:
         raise KeyRefused(reason="it is not known")
     record, tenant = found
-    if not record.opens(parts.clock.now()):
-        raise KeyRefused(reason="it has expired or was revoked")
+    check_opens(record, parts.clock.now())
     if tenant.disabled_at is not None and tenant.disabled_at <= parts.clock.now():
         raise KeyRefused(reason="its tenant is disabled")
     return Caller(key=record, tenant=tenant)
 
 
+def check_opens(key: ApiKey, now: float) -> None:
+    """Raises KeyRefused."""
+    if not key.opens(now):
+        raise KeyRefused(reason="it has expired or was revoked")
+
+
+def key_of(request: Request) -> str | None:
+    """The key that a request brings."""
+    scheme, key = get_authorization_scheme_param(request.headers.get("authorization"))
+    return key if scheme.lower() == "bearer" else None
+
+
 def admit(request: Request) -> None:
     """Note who calls. Raises KeyRefused."""
-    scheme, key = get_authorization_scheme_param(request.headers.get("authorization"))
-    request.state.caller = caller_of(parts_of(request), key if scheme.lower() == "bearer" else None)
+    request.state.caller = caller_of(parts_of(request), key_of(request))
 
 
 def authorised(request: Request, scope: Scope) -> Caller:

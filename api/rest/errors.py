@@ -13,19 +13,24 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from api.rest.rated import rate_headers, retry_headers
 from jobs.errors import (
     BadInput,
-    Broken,
     Conflict,
+    Interrupted,
     KeyRefused,
     NightmillError,
     NotAllowed,
     NotFound,
+    Overloaded,
     QuotaExceeded,
+    RateLimited,
     Refused,
     Unavailable,
+    Unserved,
     WrongState,
 )
+from jobs.ports.limiting import Standing
 
 log = structlog.get_logger()
 
@@ -44,10 +49,13 @@ _STATUS: tuple[tuple[type[NightmillError], int, str], ...] = (
     (WrongState, 409, "invalid_request_error"),
     (Refused, 400, "invalid_request_error"),
     (Conflict, 409, "invalid_request_error"),
+    (Overloaded, 429, "rate_limit_error"),
     (Unavailable, 503, "server_error"),
     (NightmillError, 500, "server_error"),
 )
 """The first that fits."""
+_TOLD = (Overloaded, Unserved, Interrupted)
+"""Faults of ours of which a caller may know what they are."""
 
 
 class Answered(Exception):
@@ -72,17 +80,33 @@ def clean(text: str, hidden: Sequence[str]) -> str:
     return text
 
 
-def answer_to(error: NightmillError, hidden: Sequence[str]) -> JSONResponse:
-    """Status by branch; what is ours to mend tells nothing of how."""
-    status, kind = next((status, kind) for cls, status, kind in _STATUS if isinstance(error, cls))
-    headers = {}
+def answer_to(error: NightmillError, hidden: Sequence[str], standing: Standing | None = None) -> JSONResponse:
+    """standing: of the caller's limits, where they were asked."""
+    status, content = error_content(error, hidden)
+    headers = rate_headers(error.data.get("standing", standing))
     if status == 401:
         headers["www-authenticate"] = "Bearer"
     if status in {429, 503}:
-        headers["retry-after"] = str(RETRY_AFTER_S)
-    message = {503: _AWAY, 500: OURS}.get(status) or clean(_words(error), hidden)
-    content = body_of(message, kind=kind, code=error.code if status != 500 else "broken", param=_param(error))
+        headers |= _retry(error)
     return JSONResponse(content, status, headers=headers)
+
+
+def _retry(error: NightmillError) -> dict[str, str]:
+    """When to ask again, or that it is no use, as OpenAI's clients understand it."""
+    after_s = error.data.get("exactly_s", error.data.get("retry_after_s"))
+    if after_s is not None:
+        return retry_headers(after_s)
+    never = isinstance(error, RateLimited)
+    return {"x-should-retry": "false"} if never else {"retry-after": str(RETRY_AFTER_S)}
+
+
+def error_content(error: NightmillError, hidden: Sequence[str]) -> tuple[int, dict[str, Any]]:
+    """Status by branch, and the body; what is ours to mend tells nothing of how."""
+    status, kind = next((status, kind) for cls, status, kind in _STATUS if isinstance(error, cls))
+    quiet = None if isinstance(error, _TOLD) else {503: _AWAY, 500: OURS}.get(status)
+    message = quiet or clean(_words(error), hidden)
+    code = error.code if status != 500 else "broken"
+    return status, body_of(message, kind=kind, code=code, param=_param(error))
 
 
 def _words(error: NightmillError) -> str:
@@ -126,10 +150,10 @@ def handle_errors(app: FastAPI, hidden: Sequence[str]) -> None:
     """Give the app its handlers."""
 
     @app.exception_handler(NightmillError)
-    async def known(_: Request, error: NightmillError) -> JSONResponse:
-        if isinstance(error, (Unavailable, Broken)) or not isinstance(error, (Refused, Conflict)):
+    async def known(request: Request, error: NightmillError) -> JSONResponse:
+        if not isinstance(error, (Refused, Conflict, Overloaded)):
             log.error("request_failed", reason=error.sentence, exc_info=error, silent=True)
-        return answer_to(error, hidden)
+        return answer_to(error, hidden, getattr(request.state, "standing", None))
 
     @app.exception_handler(RequestValidationError)
     async def unfit(_: Request, error: RequestValidationError) -> JSONResponse:

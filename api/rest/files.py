@@ -68,7 +68,7 @@ async def upload(
     parts = parts_of(request)
     path = parts.objects.scratch(f"{parts.folder(caller.name, None)}/files/upload")
     try:
-        await run_in_threadpool(path.parent.mkdir, parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)  # local, as the file that `read_form` opens
         form = await read_form(request.headers.get("content-type", ""), request.stream(), path)
         expires_s = _expiry(form) or parts.limits.file_expires_s
         said = (repr(sorted(form.fields.items())), form.filename or "", form.checksum)
@@ -76,7 +76,7 @@ async def upload(
         async with take_turn(parts, caller, idempotency_key, digest, "file-") as turn:
             return await run_in_threadpool(_keep, turn, form, path, expires_s)
     finally:
-        await run_in_threadpool(path.unlink, missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 def _keep(turn: Turn, form: Form, path: Path, expires_s: float | None) -> Response:

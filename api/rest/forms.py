@@ -16,6 +16,8 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from jobs.errors import BadInput, StorageFull, Unavailable
 
 _FLUSH_BYTES = 1 << 20
+_SHORT_BYTES = 64 << 10
+"""They are in the page cache before a thread is woken for them."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MOST_FIELDS = 32
 _FIELD_BYTES = 4096
@@ -101,7 +103,10 @@ async def read_form(content_type: str, body: AsyncIterator[bytes], path: Path) -
                 parser.write(chunk)
                 if len(reader.buffer) >= _FLUSH_BYTES:
                     await run_in_threadpool(_flush, reader, file, digest)
-            await run_in_threadpool(_flush, reader, file, digest)
+            if len(reader.buffer) <= _SHORT_BYTES:
+                _flush(reader, file, digest)
+            else:
+                await run_in_threadpool(_flush, reader, file, digest)
             parser.finalize()
     except FormParserError as error:
         raise BadInput(source="body", reason=f"it is no multipart form: {error}") from error

@@ -21,8 +21,12 @@ from api.rest.parts import Limits
 log = structlog.get_logger()
 
 UPLOADS = "/v1/files"
-STREAMS = re.compile(r"/v1/files(/[^/]+/content)?|/v1/jobs/[^/]+/(events|lines|results/[^/]+)")
-"""Whose time is bounded by their client's patience, not by the clock: the longest of them take hours."""
+STREAMS = re.compile(
+    r"/v1/(files(/[^/]+/content)?|jobs/[^/]+/(events|lines|results/[^/]+)|(chat/)?completions|embeddings)"
+)
+"""Whose time is bounded by their client's patience, not by the clock: the longest of them take hours. What a model
+answers has a bound of its own, see `api.rest.live`.
+"""
 _KEY = re.compile(r"nm_\w{16,}")
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 

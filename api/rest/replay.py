@@ -27,6 +27,8 @@ from jobs.ports.filing import Replay
 from jobs.tenancy import Scope
 
 _LOOK_S = 0.05
+_NOTHING_MADE = (Refused, Conflict, RequestValidationError)
+"""After any other fault something may have been made."""
 _ASKING = ("x-nightmill-order",)
 """Headers that say what is asked for, as the body does."""
 KEY = Header(
@@ -62,9 +64,13 @@ class Turn:
     def answer(self, made: BaseModel, status: int = 200) -> Response:
         """The answer, remembered before it is given."""
         body = made.model_dump_json(by_alias=True).encode()
+        self.keep(body, status)
+        return Response(body, status, media_type="application/json")
+
+    def keep(self, body: bytes, status: int = 200) -> None:
+        """Remember the answer."""
         if self.key is not None:
             self.parts.store.answered(self.caller.name, self.key, status, body)
-        return Response(body, status, media_type="application/json")
 
 
 class Turns:
@@ -89,28 +95,36 @@ class Turns:
 
 
 @asynccontextmanager
-async def take_turn(parts: Parts, caller: Caller, key: str | None, digest: str, prefix: str) -> AsyncIterator[Turn]:
-    """The request that may act gets its turn; others wait for its answer. Raises Answered, Conflict."""
+async def take_turn(
+    parts: Parts,
+    caller: Caller,
+    key: str | None,
+    digest: str,
+    prefix: str,
+    *,
+    stale_s: float | None = None,
+    forgets: tuple[type[Exception], ...] = _NOTHING_MADE,
+) -> AsyncIterator[Turn]:
+    """The request that may act gets its turn; others wait for its answer. Raises Answered, Conflict.
+
+    stale_s: see `Limits`. forgets: after these the key is free again.
+    """
     new_id = parts.ids.new(prefix)
     if key is None:
         yield Turn(parts=parts, caller=caller, key=None, id=new_id)
         return
-    replay = await _begin(parts, caller.name, key, digest, new_id)
+    replay = await _begin(parts, caller.name, key, digest, new_id, stale_s or parts.limits.stale_s)
     try:
         yield Turn(parts=parts, caller=caller, key=key, id=replay.resource)
-    except (
-        Refused,
-        Conflict,
-        RequestValidationError,
-    ):  # nothing was made; after any other fault something may have been
+    except forgets:
         await run_in_threadpool(parts.store.forget, caller.name, key, replay.claim)
         raise
 
 
-async def _begin(parts: Parts, tenant: str, key: str, digest: str, new_id: str) -> Replay:
-    limits, end = parts.limits, parts.clock.monotonic() + parts.limits.wait_s
+async def _begin(parts: Parts, tenant: str, key: str, digest: str, new_id: str, stale_s: float) -> Replay:
+    end = parts.clock.monotonic() + parts.limits.wait_s
     while True:
-        replay = await run_in_threadpool(parts.store.begin, tenant, key, digest, new_id, stale_s=limits.stale_s)
+        replay = await run_in_threadpool(parts.store.begin, tenant, key, digest, new_id, stale_s=stale_s)
         if replay.digest != digest:
             raise RequestDiffers
         if replay.answer is not None:

@@ -8,19 +8,25 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
 
 from api.rest.answers import read
-from api.rest.auth import JobsReader, UsageReader
+from api.rest.auth import Caller, JobsReader, UsageReader
 from api.rest.keyed import KeyedRoute
-from api.rest.parts import parts_of
+from api.rest.parts import Parts, parts_of
 from api.rest.schemas import example
+from jobs.allotment import FIELDS, demands_of
+from jobs.ports.limiting import Kind
 from jobs.pricing import show
 
 router = APIRouter(prefix="/v1", tags=["account"], route_class=KeyedRoute)
 
 
 class UsageLine(BaseModel):
-    """A job's postings of one token class. input: uncached ones; cached: of the prefix cache; output."""
+    """Postings of one token class, of a job, or (job "") of all interactive requests of one key to one model.
+
+    creator: the key. input: uncached tokens; cached: of the prefix cache; output.
+    """
 
     job: str
+    creator: str
     project: str
     model: str
     kind: str
@@ -45,6 +51,7 @@ class UsageBody(BaseModel):
             "data": [
                 {
                     "job": "job-06cdkpbm5y3xb28v4r7t9w1z0q",
+                    "creator": "key_06cdkpbm5y3xb28v4r7t9w1z0q",
                     "project": "",
                     "model": "smollm2",
                     "kind": "usage",
@@ -67,8 +74,24 @@ class UsageBody(BaseModel):
     data: list[UsageLine]
 
 
+class RateLimitBody(BaseModel):
+    """A limit of interactive requests, of the asking key or of its tenant, as it stands.
+
+    remaining: what could be taken at once; reset_s: seconds until all of it can, null for requests at a time.
+    """
+
+    of: Literal["key", "tenant"]
+    limit: Literal["requests_per_minute", "tokens_per_minute", "concurrent_requests"]
+    value: int
+    remaining: int
+    reset_s: float | None = None
+
+
 class LimitsBody(BaseModel):
-    """What the tenant may. enqueued_tokens_limit: null for none; enqueued_tokens: what its open batches hold of it."""
+    """What the tenant may. enqueued_tokens_limit: null for none; enqueued_tokens: what its open batches hold of it.
+
+    rate_limits: of interactive requests; what has no limit is not among them.
+    """
 
     model_config = example(
         {
@@ -78,6 +101,10 @@ class LimitsBody(BaseModel):
             "max_upload_bytes": 17_179_869_184,
             "max_body_bytes": 16_777_216,
             "max_batch_lines": 5_000_000,
+            "rate_limits": [
+                {"of": "key", "limit": "requests_per_minute", "value": 600, "remaining": 598, "reset_s": 0.2},
+                {"of": "tenant", "limit": "concurrent_requests", "value": 64, "remaining": 61, "reset_s": None},
+            ],
         }
     )
 
@@ -87,6 +114,7 @@ class LimitsBody(BaseModel):
     max_upload_bytes: int
     max_body_bytes: int
     max_batch_lines: int
+    rate_limits: list[RateLimitBody]
 
 
 class PoolBody(BaseModel):
@@ -117,7 +145,7 @@ def usage(
         float | None, Query(ge=0, allow_inf_nan=False, description="Seconds since the epoch, itself left out.")
     ] = None,
 ) -> UsageBody:
-    """By job and token class, as it was posted; what was done again is never among it."""
+    """By job or, for interactive requests, by key and model; what was done again is never among it."""
     lines = parts_of(request).store.statement(caller.name, since=since, until=until)
     totals: dict[str, int] = {}
     for line in lines:
@@ -129,6 +157,7 @@ def usage(
         data=[
             UsageLine(
                 job=line.job,
+                creator=line.creator,
                 project=line.project,
                 model=line.model,
                 kind=line.kind,
@@ -147,7 +176,7 @@ def usage(
 
 @router.get("/limits", responses=read(), summary="What is allowed")
 def limits(request: Request, caller: JobsReader) -> LimitsBody:
-    """Of the tenant, and of every request."""
+    """Of the key, of the tenant, and of every request."""
     parts = parts_of(request)
     return LimitsBody(
         enqueued_tokens=parts.store.enqueued_tokens(caller.name),
@@ -155,7 +184,23 @@ def limits(request: Request, caller: JobsReader) -> LimitsBody:
         max_upload_bytes=parts.limits.upload_bytes,
         max_body_bytes=parts.limits.body_bytes,
         max_batch_lines=parts.limits.max_lines,
+        rate_limits=_rate_limits(parts, caller),
     )
+
+
+def _rate_limits(parts: Parts, caller: Caller) -> list[RateLimitBody]:
+    demands = demands_of(caller.key, caller.tenant)
+    levels = parts.store.rate_levels([(demand.gauge, demand.limit) for demand in demands])
+    return [
+        RateLimitBody(
+            of="key" if demand.gauge.scope.startswith("key:") else "tenant",
+            limit=FIELDS[demand.gauge.kind],
+            value=demand.limit,
+            remaining=level.remaining,
+            reset_s=None if demand.gauge.kind is Kind.PLACES else round(level.reset_s, 3),
+        )
+        for demand, level in zip(demands, levels, strict=True)
+    ]
 
 
 @router.get("/pools", responses=read(), summary="What there is")

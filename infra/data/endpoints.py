@@ -13,6 +13,10 @@ from infra.data.text_bodies import read_completion, read_embedding
 from jobs.ports.engine import ModelKind
 from jobs.prompts import inputs_of, messages_of, plain_text
 
+MESSAGE_TOKENS = 4
+REPLY_TOKENS = 3
+"""What a chat template adds to each message, and before the answer (ChatML and its kin)."""
+
 
 class Endpoint(NamedTuple):
     """kind: of the requests; models: kinds that can answer them."""
@@ -49,6 +53,11 @@ class Outline(NamedTuple):
     answers: int
     max_tokens: int | None
 
+    def input_tokens(self, tokens_per_char: float) -> int:
+        """Estimated, of all of its inputs together."""
+        extra = MESSAGE_TOKENS * self.messages + (REPLY_TOKENS if self.messages else 0)
+        return int(len(self.text) * tokens_per_char) + extra
+
 
 NOTHING = Outline("", 0, 0, None)
 
@@ -56,9 +65,13 @@ NOTHING = Outline("", 0, 0, None)
 def outline(body: Any, endpoint: str) -> Outline:
     """Of a request that was found good before; NOTHING of one that is not."""
     try:
-        found = read_body(body, Rules(endpoint=endpoint))
+        return outline_of(read_body(body, Rules(endpoint=endpoint)))
     except BadBody:
         return NOTHING
+
+
+def outline_of(found: Body) -> Outline:
+    """Of a request that was read."""
     limit = found.sampling.get("max_completion_tokens") or found.sampling.get("max_tokens")
     answers = len(inputs_of(found.prompt)) * int(found.sampling.get("n", 1))
     return Outline(f"{found.tools or ''}{_text(found)}", len(messages_of(found.prompt)), answers, limit)

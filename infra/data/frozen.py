@@ -15,11 +15,15 @@ import pyarrow as pa
 from infra.data.index import InputIndex
 from infra.data.inputs import LINE_SCHEMA
 from infra.data.render import PromptTemplate, compile_prompt
-from infra.data.schema import dump_schema, load_schema
+from infra.data.schema import dump_schema, load_schema, output_schema
+from jobs.errors import NotFound
 from jobs.model import InputFile, Job
 from jobs.ports.objects import Objects
 
-_KEPT_JOBS = 64
+_KEPT_JOBS, _KEPT_FILES = 1024, 1 << 14
+"""Small jobs come by the hundred; of one with many files the list is what takes memory."""
+_LINE_RESULTS = output_schema(LINE_SCHEMA, kept=())
+"""Of lines that ask for nothing but a text each."""
 _PLAIN_NAME = re.compile(r"(?!x-)[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -71,10 +75,12 @@ def _folder_name(tenant: str) -> str:
 
 
 def freeze(objects: Objects, folder: JobFolder, *, inputs: pa.Schema, output: pa.Schema) -> None:
-    """Write both schemas, before the job's record. Safe to repeat. That of lines is known."""
-    if not inputs.equals(LINE_SCHEMA, check_metadata=True):
+    """Write both schemas, before the job's record. Safe to repeat. Those of plain lines are known."""
+    lines = inputs.equals(LINE_SCHEMA, check_metadata=True)
+    if not lines:
         objects.put_if_absent(folder.input_schema, dump_schema(inputs))
-    objects.put_if_absent(folder.output_schema, dump_schema(output))
+    if not lines or not output.equals(_LINE_RESULTS, check_metadata=True):
+        objects.put_if_absent(folder.output_schema, dump_schema(output))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +118,7 @@ class FrozenJobs:
         self._files = files
         self._lock = threading.Lock()
         self._ready: OrderedDict[str, FrozenJob] = OrderedDict()
+        self._held = 0  # files of those
 
     def folder(self, job: Job) -> JobFolder:
         """Where a job's own files lie."""
@@ -126,9 +133,12 @@ class FrozenJobs:
                 return found
         made = self._make(job, self._files(job.id) if files is None else files)
         with self._lock:
+            if job.id in self._ready:  # another thread made it meanwhile
+                return self._ready[job.id]
             self._ready[job.id] = made
-            if len(self._ready) > _KEPT_JOBS:
-                self._ready.popitem(last=False)
+            self._held += len(made.index.files)
+            while len(self._ready) > _KEPT_JOBS or (self._held > _KEPT_FILES and len(self._ready) > 1):
+                self._held -= len(self._ready.popitem(last=False)[1].index.files)
         return made
 
     def _make(self, job: Job, files: Sequence[InputFile]) -> FrozenJob:
@@ -149,10 +159,18 @@ class FrozenJobs:
             folder=folder,
             index=InputIndex(files),
             schema=schema,
-            output=load_schema(self.objects.read(folder.output_schema)),
+            output=self._output(folder, lines=spec.input_format == "jsonl"),
             template=template,
             needed=needed,
         )
+
+    def _output(self, folder: JobFolder, *, lines: bool) -> pa.Schema:
+        try:
+            return load_schema(self.objects.read(folder.output_schema))
+        except NotFound:
+            if lines:
+                return _LINE_RESULTS
+            raise
 
 
 def salt(tenant: str, secret: bytes) -> str:

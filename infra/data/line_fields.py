@@ -99,7 +99,7 @@ MENDS: Mapping[str, str] = {
     "previous_response_id": "a line must bring all of its input",
     "prompt_cache_key": "rows that begin alike share the cache by themselves",
     "response_format": "use text.format",
-    "store": "answers are in the output file only",
+    "store": "no answer is kept to be asked for by its id",
     "stream": "a batch answers in its output file",
     "structured_outputs": _GUIDED,
     "suffix": "the engine only continues a prompt",

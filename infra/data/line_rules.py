@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,13 +37,16 @@ def rules_of(request: SubmitRequest, model: Model, facts: ModelFacts) -> Rules:
     return Rules(
         model=request.asked_model or request.model,
         endpoint=request.endpoint,
-        no_tools=_no_tools(request, model, facts) if model.kind == "chat" else "",
+        no_tools=no_tools(model, request.engine_args, facts),
         sizes=facts.sizes(model) if model.kind == "embedding" else None,
     )
 
 
-def _no_tools(request: SubmitRequest, model: Model, facts: ModelFacts) -> str:
-    if not {**model.engine_args, **request.engine_args}.get(PARSER):
+def no_tools(model: Model, engine_args: Mapping[str, Any], facts: ModelFacts) -> str:
+    """Why requests cannot bring tools, "" where they can. engine_args: beside the model's own."""
+    if model.kind != "chat":
+        return ""
+    if not {**model.engine_args, **engine_args}.get(PARSER):
         return (
             f"nothing says how {model.name} writes its calls; an operator can, with the engine argument {PARSER} of "
             "the model or its pool (as vLLM names it, such as hermes)"

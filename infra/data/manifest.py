@@ -68,8 +68,17 @@ def manifest_uri(folder: str) -> str:
     return f"{folder}/{NAME}"
 
 
-def write_manifest(objects: Objects, job: Job, schema: pa.Schema, parts: Sequence[PublishedPart], final: Final) -> str:
-    """Write it, last of the folder's files but `_SUCCESS`; its URI."""
+def write_manifests(objects: Objects, ends: Sequence[tuple[Job, pa.Schema, Sequence[PublishedPart], Final]]) -> None:
+    """Write them, each the last of its folder's files but `_SUCCESS`."""
+    written = [_manifest(*end) for end in ends]
+    objects.put_many([lists for lists, _ in written if lists is not None])
+    objects.put_many([head for _, head in written])
+
+
+def _manifest(
+    job: Job, schema: pa.Schema, parts: Sequence[PublishedPart], final: Final
+) -> tuple[tuple[str, bytes] | None, tuple[str, bytes]]:
+    """(the list of the parts where it is a file of its own, the manifest), as URI and bytes."""
     usage = final.usage
     head: dict[str, Any] = {
         "version": VERSION,
@@ -92,15 +101,15 @@ def write_manifest(objects: Objects, job: Job, schema: pa.Schema, parts: Sequenc
         "columns": [{"name": field.name, "type": str(field.type)} for field in schema],
         "part_count": len(parts),
     }
+    lists = None
     if len(parts) > MANY_PARTS:
         table = pa.Table.from_pylist([asdict(part) for part in parts], schema=_FIELDS)
-        objects.put_if_absent(f"{job.folder}/{PARTS_NAME}", write_table(table, row_group_rows=1 << 16))
+        lists = f"{job.folder}/{PARTS_NAME}", write_table(table, row_group_rows=1 << 16)
         head["parts_file"] = PARTS_NAME
     else:
         head["parts"] = [asdict(part) for part in parts]
-    uri = manifest_uri(job.folder)
-    objects.put_if_absent(uri, json.dumps(head, indent=1, ensure_ascii=False, sort_keys=False).encode() + b"\n")
-    return uri
+    text = json.dumps(head, indent=1, ensure_ascii=False, sort_keys=False)
+    return lists, (manifest_uri(job.folder), text.encode() + b"\n")
 
 
 def read_manifest(objects: Objects, folder: str) -> Manifest | None:

@@ -1,6 +1,5 @@
-"""Answers in the shapes of OpenAI's chat completions, completions and embeddings.
-
-Ids are made of the job and the row: the same line has the same ids each time it is written.
+"""Answers in the shapes of OpenAI's chat completions, completions and embeddings: of a batch's line and of a request
+that somebody waits for.
 """
 
 from __future__ import annotations
@@ -9,23 +8,29 @@ import base64
 import hashlib
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from infra.data.answers import Answer
-from jobs.model import Job, Outcome
+from jobs.model import Outcome
 
 Row = Mapping[str, Any]
 Entry = Mapping[str, Any]
 
 
-def asked(job: Job) -> str:
-    """The model as the lines named it, an alias perhaps."""
-    return job.spec.asked_model or job.spec.model
+class Head(NamedTuple):
+    """How an answer is called. place: unique for ever, what the ids inside it are made of: the same answer has the same
+    ids each time it is written. model: as the request named it, an alias perhaps. created: seconds since the epoch.
+    """
+
+    id: str
+    place: str
+    model: str
+    created: int
 
 
-def call_id(job: Job, row: Row, choice: int, number: int) -> str:
+def call_id(head: Head, choice: int, number: int) -> str:
     """Of a call of a tool."""
-    place = f"{job.id}/{row['row']}/{choice}/{number}"
+    place = f"{head.place}/{choice}/{number}"
     return f"call_{hashlib.blake2b(place.encode(), digest_size=12).hexdigest()}"
 
 
@@ -40,7 +45,8 @@ def calls_of(entry: Entry, answer: Answer) -> Sequence[Sequence[str]]:
     return calls[:1] if answer.echo.get("parallel_tool_calls") is False else calls
 
 
-def _usage(row: Row) -> dict[str, Any]:
+def usage_of(row: Row) -> dict[str, Any]:
+    """As OpenAI counts: cached tokens are among the prompt's."""
     return {
         "prompt_tokens": row["input_tokens"],
         "completion_tokens": row["output_tokens"],
@@ -52,38 +58,49 @@ def _usage(row: Row) -> dict[str, Any]:
 # ---- chat ---------------------------------------------------------------------------------------
 
 
-def chat(job: Job, row: Row, answer: Answer, created: int) -> dict[str, Any]:
+def chat(head: Head, row: Row, answer: Answer) -> dict[str, Any]:
     """A chat completion."""
     return {
-        "id": f"chatcmpl-{job.id}-{row['row']}",
+        "id": f"chatcmpl-{head.id}",
         "object": "chat.completion",
-        "created": created,
-        "model": asked(job),
-        "choices": [_choice(job, row, answer, index) for index in range(len(entries_of(row, answer)))],
-        "usage": _usage(row),
+        "created": head.created,
+        "model": head.model,
+        "choices": [_choice(head, row, answer, index) for index in range(len(entries_of(row, answer)))],
+        "usage": usage_of(row),
     }
 
 
-def _choice(job: Job, row: Row, answer: Answer, index: int) -> dict[str, Any]:
+def _choice(head: Head, row: Row, answer: Answer, index: int) -> dict[str, Any]:
     entry = entries_of(row, answer)[index]
     refused, text = row["outcome"] == Outcome.REFUSED, entry["text"]
     message = {"role": "assistant", "content": None if refused else text, "refusal": text if refused else None}
-    calls = [
-        {"id": call_id(job, row, index, number), "type": "function", "function": {"name": name, "arguments": arguments}}
-        for number, (name, arguments) in enumerate(calls_of(entry, answer))
-    ]
+    calls = tool_calls(head, entry, answer, index)
     if calls:
         message["tool_calls"] = calls
-    reason = entry["finish_reason"]
     return {
         "index": index,
         "message": message,
-        "logprobs": _chat_logprobs(entry),
-        "finish_reason": "tool_calls" if calls and reason == "stop" else reason,
+        "logprobs": chat_logprobs(entry),
+        "finish_reason": chat_reason(entry, calls),
     }
 
 
-def _chat_logprobs(entry: Entry) -> dict[str, Any] | None:
+def tool_calls(head: Head, entry: Entry, answer: Answer, index: int) -> list[dict[str, Any]]:
+    """The calls of an answer, which is the choice of this index."""
+    return [
+        {"id": call_id(head, index, number), "type": "function", "function": {"name": name, "arguments": arguments}}
+        for number, (name, arguments) in enumerate(calls_of(entry, answer))
+    ]
+
+
+def chat_reason(entry: Entry, calls: Sequence[Any]) -> str:
+    """Why an answer ended."""
+    reason: str = entry["finish_reason"]
+    return "tool_calls" if calls and reason == "stop" else reason
+
+
+def chat_logprobs(entry: Entry) -> dict[str, Any] | None:
+    """Of the places of an answer, or of a piece of it."""
     if "tokens" not in entry:
         return None
     content = [
@@ -100,32 +117,32 @@ def _token(token: str, logprob: float) -> dict[str, Any]:
 # ---- completions --------------------------------------------------------------------------------
 
 
-def completion(job: Job, row: Row, answer: Answer, created: int) -> dict[str, Any]:
+def completion(head: Head, row: Row, answer: Answer) -> dict[str, Any]:
     """A text completion."""
     choices = [
         {
             "index": index,
             "text": entry["text"],
-            "logprobs": _text_logprobs(entry),
+            "logprobs": text_logprobs(entry),
             "finish_reason": entry["finish_reason"],
         }
         for index, entry in enumerate(entries_of(row, answer))
     ]
     return {
-        "id": f"cmpl-{job.id}-{row['row']}",
+        "id": f"cmpl-{head.id}",
         "object": "text_completion",
-        "created": created,
-        "model": asked(job),
+        "created": head.created,
+        "model": head.model,
         "choices": choices,
-        "usage": _usage(row),
+        "usage": usage_of(row),
     }
 
 
-def _text_logprobs(entry: Entry) -> dict[str, Any] | None:
-    """Offsets count characters of the completion."""
+def text_logprobs(entry: Entry, at: int = 0) -> dict[str, Any] | None:
+    """Offsets count characters of the completion; at: where this piece of it begins."""
     if "tokens" not in entry:
         return None
-    offsets, at = [], 0
+    offsets = []
     for token, _, _ in entry["tokens"]:
         offsets.append(at)
         at += len(token)
@@ -140,7 +157,7 @@ def _text_logprobs(entry: Entry) -> dict[str, Any] | None:
 # ---- embeddings ---------------------------------------------------------------------------------
 
 
-def embedding(job: Job, row: Row, answer: Answer, _created: int) -> dict[str, Any]:
+def embedding(head: Head, row: Row, answer: Answer) -> dict[str, Any]:
     """A list of embeddings."""
     as_text = answer.echo.get("encoding_format") == "base64"
     vectors: list[Any] = list(answer.embeddings)
@@ -151,7 +168,7 @@ def embedding(job: Job, row: Row, answer: Answer, _created: int) -> dict[str, An
     return {
         "object": "list",
         "data": [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(vectors)],
-        "model": asked(job),
+        "model": head.model,
         "usage": {"prompt_tokens": row["input_tokens"], "total_tokens": row["input_tokens"]},
     }
 

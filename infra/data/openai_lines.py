@@ -8,7 +8,7 @@ import orjson
 
 from infra.data.answers import read_answer
 from infra.data.line_fields import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
-from infra.data.openai_bodies import Row, chat, completion, embedding
+from infra.data.openai_bodies import Head, Row, chat, completion, embedding
 from infra.data.openai_response import response
 from infra.data.schema import ANSWER
 from jobs.model import Job, Outcome
@@ -40,10 +40,16 @@ def _error(row: Row) -> dict[str, Any]:
 def _response(job: Job, row: Row, created: int) -> dict[str, Any]:
     request = f"req_{job.id}_{row['row']}"
     body = _BODIES[job.spec.endpoint or job.spec.model_kind]
+    head = Head(
+        id=f"{job.id}-{row['row']}",
+        place=f"{job.id}/{row['row']}",
+        model=job.spec.asked_model or job.spec.model,
+        created=created,
+    )
     return {
         "status_code": 200,
         "request_id": request,
-        "body": body(job, row, read_answer(row.get(ANSWER)), created),
+        "body": body(head, row, read_answer(row.get(ANSWER))),
     }
 
 

@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from infra.data.answers import Answer
-from infra.data.openai_bodies import Entry, Row, asked, call_id, calls_of, entries_of
-from jobs.model import Job, Outcome
+from infra.data.openai_bodies import Entry, Head, Row, call_id, calls_of, entries_of
+from jobs.model import Outcome
 
 
-def response(job: Job, row: Row, answer: Answer, created: int) -> dict[str, Any]:
+def response(head: Head, row: Row, answer: Answer) -> dict[str, Any]:
     """One that nothing stores: what it repeats of the request comes with the row."""
     (entry,) = entries_of(row, answer)
     cut = entry["finish_reason"] == "length"
     return {
-        "id": f"resp_{job.id}_{row['row']}",
+        "id": f"resp_{_tail(head)}",
         "object": "response",
-        "created_at": created,
+        "created_at": head.created,
         "status": "incomplete" if cut else "completed",
         "background": False,
         "error": None,
         "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
-        "model": asked(job),
-        "output": _items(job, row, answer, entry, "incomplete" if cut else "completed"),
+        "model": head.model,
+        "output": _items(head, row, answer, entry, "incomplete" if cut else "completed"),
         "previous_response_id": None,
         "truncation": "disabled",
         "usage": {
@@ -36,14 +36,14 @@ def response(job: Job, row: Row, answer: Answer, created: int) -> dict[str, Any]
     }
 
 
-def _items(job: Job, row: Row, answer: Answer, entry: Entry, status: str) -> list[dict[str, Any]]:
+def _items(head: Head, row: Row, answer: Answer, entry: Entry, status: str) -> list[dict[str, Any]]:
     """What it says, and what it calls."""
     calls = calls_of(entry, answer)
-    said = [_message(job, row, entry["text"], status)] if entry["text"] or not calls else []
-    return said + [_call(job, row, number, call, status) for number, call in enumerate(calls)]
+    said = [_message(head, row, entry["text"], status)] if entry["text"] or not calls else []
+    return said + [_call(head, number, call, status) for number, call in enumerate(calls)]
 
 
-def _message(job: Job, row: Row, text: str, status: str) -> dict[str, Any]:
+def _message(head: Head, row: Row, text: str, status: str) -> dict[str, Any]:
     refused = row["outcome"] == Outcome.REFUSED
     content = (
         {"type": "refusal", "refusal": text}
@@ -51,7 +51,7 @@ def _message(job: Job, row: Row, text: str, status: str) -> dict[str, Any]:
         else {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
     )
     return {
-        "id": f"msg_{job.id}_{row['row']}",
+        "id": f"msg_{_tail(head)}",
         "type": "message",
         "role": "assistant",
         "status": status,
@@ -59,13 +59,17 @@ def _message(job: Job, row: Row, text: str, status: str) -> dict[str, Any]:
     }
 
 
-def _call(job: Job, row: Row, number: int, call: Any, status: str) -> dict[str, Any]:
+def _call(head: Head, number: int, call: Any, status: str) -> dict[str, Any]:
     name, arguments = call
     return {
-        "id": f"fc_{job.id}_{row['row']}_{number}",
+        "id": f"fc_{_tail(head)}_{number}",
         "type": "function_call",
-        "call_id": call_id(job, row, 0, number),
+        "call_id": call_id(head, 0, number),
         "name": name,
         "arguments": arguments,
         "status": status,
     }
+
+
+def _tail(head: Head) -> str:
+    return head.place.replace("/", "_")

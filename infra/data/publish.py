@@ -5,10 +5,12 @@ Every step looks at what is there and goes on, so that a crash anywhere is mende
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
 
 from infra.data.frozen import FrozenJobs
-from infra.data.manifest import PublishedPart, manifest_uri, read_manifest, write_manifest
+from infra.data.manifest import PublishedPart, manifest_uri, read_manifest, write_manifests
 from infra.data.order import in_order, restore_order
 from infra.sql.blobs import SCHEME
 from jobs.errors import NightmillError, OutputTaken, Refused
@@ -33,22 +35,38 @@ class FolderPublisher:
         self._jobs = jobs
 
     def publish(self, job: Job, parts: Iterable[Part], final: Final) -> str:
+        """One job's."""
+        return self.publish_all([(job, parts, final)])[0]
+
+    def publish_all(self, ends: Sequence[tuple[Job, Iterable[Part], Final]]) -> list[str]:
+        new = [end for end in ends if not self._is_published(end[0])]
+        found = [(job, self._jobs.of(job).output, self._ordered(parts), final) for job, parts, final in new]
+        places: list[tuple[str, str]] = []
+        cut: list[tuple[Job, pa.Schema, Sequence[PublishedPart], Final]] = []
+        for job, schema, ordered, final in found:
+            if job.spec.order == "input" and not in_order(ordered):
+                published: Sequence[PublishedPart] = list(restore_order(self._objects, job.folder, ordered, schema))
+            else:
+                published = [_published(number, part) for number, part in enumerate(ordered)]
+                places += [(a.uri, f"{job.folder}/{b.name}") for a, b in zip(ordered, published, strict=True)]
+            cut.append((job, schema, published, final))
+        self._objects.publish_many(places)
+        for job, _, published, _ in cut:
+            self._remove_others(job, {part.name for part in published})
+            self._objects.sync(job.folder)  # before a manifest names them
+        write_manifests(self._objects, cut)
+        return [manifest_uri(job.folder) for job, _, _ in ends]
+
+    def _is_published(self, job: Job) -> bool:
+        """Raises OutputTaken."""
         done = read_manifest(self._objects, job.folder)
-        if done is not None:
-            if done.job != job.id:
-                raise OutputTaken(folder=job.folder, holder=f"the results of job {done.job}")
-            return manifest_uri(job.folder)
-        schema = self._jobs.of(job).output
-        ordered = sorted(parts, key=lambda part: (part.first_row, part.task))
-        if job.spec.order == "input" and not in_order(ordered):
-            published = list(restore_order(self._objects, job.folder, ordered, schema))
-        else:
-            published = [_published(number, part) for number, part in enumerate(ordered)]
-            places = [(a.uri, f"{job.folder}/{b.name}") for a, b in zip(ordered, published, strict=True)]
-            self._objects.publish_many(places)
-        self._remove_others(job, {part.name for part in published})
-        self._objects.sync(job.folder)  # before a manifest names them
-        return write_manifest(self._objects, job, schema, published, final)
+        if done is not None and done.job != job.id:
+            raise OutputTaken(folder=job.folder, holder=f"the results of job {done.job}")
+        return done is not None
+
+    @staticmethod
+    def _ordered(parts: Iterable[Part]) -> list[Part]:
+        return sorted(parts, key=lambda part: (part.first_row, part.task))
 
     def _remove_others(self, job: Job, names: set[str]) -> None:
         """What a crashed attempt of another release may have cut differently; without a manifest it never counted."""
@@ -58,13 +76,15 @@ class FolderPublisher:
                 self._objects.delete(facts.uri)
 
     def seal(self, job: Job) -> None:
-        self._objects.put_if_absent(f"{job.folder}/{SUCCESS}", b"")
-        self._remove(f"{job.folder}/_parts/")
-        self._remove(f"{self._jobs.folder(job).staged}/")
+        """One job's."""
+        self.seal_all([job])
 
-    def _remove(self, folder: str) -> None:
-        """What lands here later belongs to a dead lease; readers ignore it."""
-        self._objects.delete_many([facts.uri for facts in self._objects.list(folder, unfinished=True)])
+    def seal_all(self, jobs: Sequence[Job]) -> None:
+        """What lands in the parts' folder later belongs to a dead lease; readers ignore it."""
+        self._objects.put_many([(f"{job.folder}/{SUCCESS}", b"") for job in jobs])
+        folders = [folder for job in jobs for folder in (f"{job.folder}/_parts/", f"{self._jobs.folder(job).staged}/")]
+        gone = [facts.uri for folder in folders for facts in self._objects.list(folder, unfinished=True)]
+        self._objects.delete_many(gone)
 
 
 def _published(number: int, part: Part) -> PublishedPart:
@@ -85,6 +105,8 @@ def check_output_folder(objects: Objects, output: str, job_id: str | None = None
     output: the folder that jobs share. job_id: of a job that is to write there, if it is known yet.
     Raises OutputTaken.
     """
+    if job_id is None and output.startswith(f"{SCHEME}:"):
+        return  # the platform's own, where nobody else writes
     folder = output.rstrip("/")
     if "://" in output and "://" not in folder:
         raise Refused(reason=f"{output} names no folder")

@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from infra.data.parquet import write_table
-from infra.data.schema import OUTPUT, typed_columns
+from infra.data.schema import ANSWER, OUTPUT, typed_columns
 from infra.data.settle import Checker, Columns, empty_typed, output_array, settle, void_columns
 from infra.data.source import ParquetRowSource, RowTable
 from infra.data.typed import TypedColumn
+from jobs.errors import StorageCorrupt
 from jobs.model import Job, Outcome, Part, Task, Usage
 from jobs.ports.engine import EngineResult
 from jobs.ports.objects import Objects
@@ -101,6 +102,8 @@ def _taken(column: pa.Array, places: Sequence[int]) -> pa.Array:
 
 def _file(job: Job, table: RowTable, columns: Columns, typed: Mapping[str, pa.Array]) -> bytes:
     schema = table.frozen.output
+    if columns.answers and ANSWER not in schema.names:  # a lost file would pass for one that was never needed
+        raise StorageCorrupt(uri=table.frozen.folder.output_schema, reason=f"the column {ANSWER!r} is missing")
     kept = {new: column for (_, new), column in zip(job.spec.kept, table.kept, strict=True)}
     before: dict[str, Any] = {"row": table.rows, "input_row": table.input_rows, "custom_id": table.custom_ids, **kept}
     arrays = {name: _taken(column, columns.places) for name, column in before.items()}

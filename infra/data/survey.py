@@ -9,7 +9,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from infra.data.endpoints import NOTHING, outline
+from infra.data.endpoints import MESSAGE_TOKENS, NOTHING, REPLY_TOKENS, outline
 from infra.data.frozen import FrozenJob, max_tokens
 from infra.data.read import Rows
 from infra.data.values import is_text
@@ -20,9 +20,6 @@ from jobs.ports.engine import Prompt
 from jobs.prompts import messages_of, plain_text
 
 CALIBRATED_ROWS = 1000
-_MESSAGE_TOKENS = 4
-_REPLY_TOKENS = 3
-"""What a chat template adds to each message, and before the answer (ChatML and its kin)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +38,7 @@ def survey(frozen: FrozenJob, rows: Rows, policy: PlanPolicy) -> Survey:
     lengths = {name: byte_lengths(column) for name, column in rows.columns.items()}
     chars = _calibrated(frozen, rows, lengths)
     messages = len(frozen.template.pieces) if frozen.template.chat else 0
-    extra = _MESSAGE_TOKENS * messages + (_REPLY_TOKENS if messages else 0)
+    extra = MESSAGE_TOKENS * messages + (REPLY_TOKENS if messages else 0)
     tokens = pc.add(pc.ceil(pc.multiply(chars, policy.tokens_per_char)), extra).cast(pa.int64())
     each = (
         0 if frozen.job.spec.model_kind == "embedding" else max_tokens(frozen.job.spec.sampling, policy.output_tokens)
@@ -118,8 +115,7 @@ def _survey_bodies(frozen: FrozenJob, rows: Rows, policy: PlanPolicy) -> Survey:
     for body in rows.columns["body"].to_pylist():
         found = NOTHING if body is None else outline(orjson.loads(body), frozen.job.spec.endpoint)
         texts.append(found.text)
-        extra = _MESSAGE_TOKENS * found.messages + (_REPLY_TOKENS if found.messages else 0)
-        tokens.append(int(len(found.text) * policy.tokens_per_char) + extra)
+        tokens.append(found.input_tokens(policy.tokens_per_char))
         output += found.answers * (found.max_tokens or each)
     tree = text_tree(pa.array(texts, pa.string()), policy)
     return Survey(tokens=pa.array(tokens, pa.int64()), output_tokens=output, tree=tree)

@@ -93,20 +93,27 @@ def layout(objects: Objects, uri: str, spec: JobSpec, files: Sequence[InputFile]
         cuts = segment_stops(groups, copies=spec.copies, rows=found.size, policy=policy)
     else:
         cuts = even_stops(found.size, row_bytes=row_bytes, policy=policy)
-    stops = _frozen_stops(objects, uri, cuts)
+    stops = _frozen_stops(objects, uri, cuts, whole=len(cuts) == 1 and not spec.sample)
     if not spec.sample:
         return Layout(universe=found, sample=(), stops=stops)
     sample = found.at(sample_positions(found.size, spec.sample, spec.seed))
     return Layout(universe=found, sample=sample, stops=stops if spec.sample < found.size else ())
 
 
-def _frozen_stops(objects: Objects, uri: str, stops: Sequence[int]) -> Sequence[int]:
+def _frozen_stops(objects: Objects, uri: str, stops: Sequence[int], *, whole: bool) -> Sequence[int]:
+    """whole: the job is one segment. Once that is planned nobody asks again, so it need not be written down."""
+    if whole:
+        return _read_stops(objects, uri) if objects.facts(uri) is not None else stops
     try:
         objects.put_if_absent(uri, json.dumps({"version": 1, "stops": list(stops)}).encode())
     except Exists:
-        found: list[int] = json.loads(objects.read(uri))["stops"]
-        return found
+        return _read_stops(objects, uri)
     return stops
+
+
+def _read_stops(objects: Objects, uri: str) -> Sequence[int]:
+    found: list[int] = json.loads(objects.read(uri))["stops"]
+    return found
 
 
 def save_rows(objects: Objects, uri: str, rows: Iterable[int]) -> int:

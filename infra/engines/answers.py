@@ -10,12 +10,11 @@ from typing import Any
 
 import orjson
 
-from jobs.ports.engine import EngineResult, FinishReason, RequestProfile
+from infra.engines.backend import at_input
+from jobs.ports.engine import EngineResult, FinishReason, Place, RequestProfile
 
 Calls = list[tuple[str, str]]
 """(name, arguments as text) of the functions to call."""
-Place = tuple[str, float, list[tuple[str, float]]]
-"""A generated token, its log probability, and the likeliest tokens there with theirs."""
 LEAST_LOGPROB = -9999.0
 """OpenAI's word for "never": JSON has no infinity."""
 _WORST_FIRST: tuple[FinishReason, ...] = ("abort", "error", "length")
@@ -38,7 +37,8 @@ class Generated:
 def generated_row(row: int, answers: Sequence[Sequence[Generated]], extract: Extract | None) -> EngineResult:
     """The result of a row. answers: by input, then by choice. extract: finds calls of tools, None where there are none.
 
-    What one answer found cached because its twin computed it was computed for this row all the same: the least counts.
+    What one answer found cached because its twin computed it was computed for this row all the same: the least counts
+    of those that have begun (an aborted one that has not has no input tokens).
     """
     flat = [answer for choices in answers for answer in choices]
     reasons = [answer.finish_reason for answer in flat]
@@ -49,8 +49,10 @@ def generated_row(row: int, answers: Sequence[Sequence[Generated]], extract: Ext
         reason,
         flat[0].text,
         None,
-        sum([choices[0].input_tokens for choices in answers]),
-        sum([min([answer.cached_tokens for answer in choices]) for choices in answers]),
+        sum([max([answer.input_tokens for answer in choices]) for choices in answers]),
+        sum(
+            [min([answer.cached_tokens for answer in choices if answer.input_tokens], default=0) for choices in answers]
+        ),
         sum([answer.output_tokens for answer in flat]),
         "engine_error" if failed else None,
         "the engine ended one of the answers in error" if failed else None,
@@ -71,9 +73,9 @@ def _entry(answer: Generated, extract: Extract | None) -> dict[str, Any]:
 
 def embedded_row(row: int, vectors: Sequence[EngineResult]) -> EngineResult:
     """Several inputs of one row, each embedded by itself, as one result; the first that failed stands for all."""
-    failed = next((vector for vector in vectors if vector.embedding is None), None)
+    failed = next((place for place, vector in enumerate(vectors) if vector.embedding is None), None)
     if failed is not None:
-        return failed
+        return at_input(vectors[failed], failed, embeds=True)
     texts = [base64.b64encode(array("f", vector.embedding or ()).tobytes()).decode() for vector in vectors]
     return EngineResult(
         row,

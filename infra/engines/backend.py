@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, Protocol
 
 from infra.engines.spec import EngineSpec
-from jobs.ports.engine import EngineInfo, EngineRequest, EngineResult, Occupancy, RequestProfile
+from jobs.ports.engine import EngineInfo, EnginePiece, EngineRequest, EngineResult, Occupancy, RequestProfile
 
 Deliver = Callable[[Sequence[EngineResult]], None]
 """Takes finished rows from any thread; cheap."""
+Tell = Callable[[Sequence[EnginePiece]], None]
+"""Takes pieces of rows, before the rows; as `Deliver`."""
 Die = Callable[[str], None]
 """Reports that the engine is dead, with the reason; ends the process."""
 
@@ -39,7 +42,7 @@ class Backend(Protocol):
         ...
 
     def submit(self, profile: RequestProfile, requests: Sequence[EngineRequest]) -> None:
-        """Take rows; returns at once. Each comes back through `deliver` once."""
+        """Take rows; returns at once. Each comes back through `deliver` once, its pieces through `tell` before."""
         ...
 
     def abort(self, ids: Sequence[int]) -> None:
@@ -59,7 +62,7 @@ class Backend(Protocol):
         ...
 
 
-Maker = Callable[[EngineSpec, Deliver, Die], Backend]
+Maker = Callable[[EngineSpec, Deliver, Tell, Die], Backend]
 
 
 def check_argument_names(given: Mapping[str, Any], known: Iterable[str]) -> None:
@@ -75,6 +78,12 @@ def check_argument_names(given: Mapping[str, Any], known: Iterable[str]) -> None
 def error_row(row: int, code: str, message: str, input_tokens: int = 0) -> EngineResult:
     """The result of a row that could not run."""
     return EngineResult(row, "error", input_tokens=input_tokens, error_code=code, error_message=message)
+
+
+def at_input(fault: EngineResult, place: int, *, embeds: bool) -> EngineResult:
+    """The fault of one of several inputs, named as the request has it."""
+    name = "input" if embeds else "prompt"
+    return replace(fault, error_message=f"{name}[{place}]: {fault.error_message}")
 
 
 def too_long(row: int, prompt_tokens: int, max_model_len: int) -> EngineResult:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from infra.engines.group import end_group, shared_memory
 from infra.engines.last_words import read_tail
+from infra.engines.link import Link
 
 
 class Child:
@@ -41,8 +42,7 @@ class Child:
         finally:
             theirs.close()
             os.close(life_read)
-        ours.setblocking(False)
-        self.sock = ours
+        self.link = Link(ours)
         self._segments: set[str] = set()
 
     @property
@@ -76,5 +76,5 @@ class Child:
             return
         end_group(self.pid, self._segments)
         self._process.wait()
-        self.sock.close()
+        self.link.close()
         os.close(life)

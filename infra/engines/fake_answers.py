@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import orjson
 
 from infra.engines import fake_text
-from infra.engines.answers import Calls, Generated, Place, embedded_row, extractor, generated_row
-from infra.engines.backend import SchemaRefused, error_row, too_long
+from infra.engines.answers import Calls, Generated, embedded_row, extractor, generated_row
+from infra.engines.backend import SchemaRefused, at_input, error_row, too_long
 from infra.engines.fake_args import FakeArgs
 from infra.engines.fake_schema import instance, parse_schema
 from infra.engines.sampling import BadSampling, read_sampling
-from jobs.ports.engine import EngineRequest, EngineResult, FinishReason, Prompt, RequestProfile, Several
+from jobs.ports.engine import EngineRequest, EngineResult, FinishReason, Place, Prompt, RequestProfile, Several
 from jobs.prompts import inputs_of, plain_text
 
 _CALL = "<tool_call>"
@@ -118,11 +118,12 @@ def _parse(text: str) -> tuple[str | None, Calls]:
 
 def _several(request: EngineRequest, flavour: Flavour, args: FakeArgs) -> EngineResult:
     answers = []
-    for prompt in inputs_of(request.prompt):
+    inputs = inputs_of(request.prompt)
+    for place, prompt in enumerate(inputs):
         text = plain_text(prompt)
         tokens, cached = fake_text.count_prompt(prompt, flavour.profile.tools)
         if (fault := _fault(request.id, text, tokens, args)) is not None:
-            return fault
+            return fault if len(inputs) == 1 else at_input(fault, place, embeds=False)
         answers.append([_one(text, tokens, cached, flavour, args, choice) for choice in range(flavour.choices)])
     return generated_row(request.id, answers, extractor(flavour.profile, _parse))
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 
 from infra.engines import fake_text
-from infra.engines.backend import Deliver, Die, StartFailed
+from infra.engines.backend import Deliver, Die, StartFailed, Tell
 from infra.engines.fake_answers import Flavour, flavour_of
 from infra.engines.fake_args import read_args
 from infra.engines.fake_core import TICK_S, FakeCore
@@ -25,11 +25,12 @@ _log = logging.getLogger("nightmill.engine.fake")
 class FakeBackend:
     """Runs a `FakeCore` in a thread, on the real clock."""
 
-    def __init__(self, spec: EngineSpec, deliver: Deliver) -> None:
+    def __init__(self, spec: EngineSpec, deliver: Deliver, tell: Tell) -> None:
         self._args = read_args(spec.engine_args)
         self._spec = spec
         self._core = FakeCore(self._args)
         self._deliver = deliver
+        self._tell = tell
         self._turn = threading.Condition()
         self._flavours: dict[str, Flavour] = {}
         self._closed = False
@@ -90,6 +91,8 @@ class FakeBackend:
         with self._turn:
             while not self._closed:
                 done = self._core.advance(time.monotonic())
+                if pieces := self._core.take_pieces():
+                    self._tell(pieces)
                 if done:
                     self._deliver(done)
                 if self._core.dead:
@@ -102,6 +105,6 @@ class FakeBackend:
         return None if at is None else min(TICK_S, max(0.0, at - time.monotonic()))
 
 
-def make(spec: EngineSpec, deliver: Deliver, _die: Die) -> FakeBackend:
+def make(spec: EngineSpec, deliver: Deliver, tell: Tell, _die: Die) -> FakeBackend:
     """The backend's maker."""
-    return FakeBackend(spec, deliver)
+    return FakeBackend(spec, deliver, tell)

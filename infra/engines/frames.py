@@ -25,9 +25,10 @@ def encode_frame(head: dict[str, Any], tail: bytes = b"") -> bytes:
 
 
 class FrameReader:
-    """Cuts a byte stream into frames, whatever the sizes in which the bytes arrive."""
+    """Cuts a byte stream into frames, whatever the sizes in which the bytes arrive. max_bytes: of a frame."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int = MAX_FRAME_BYTES) -> None:
+        self.max_bytes = max_bytes
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -40,7 +41,7 @@ class FrameReader:
                 head_size, tail_size = _LENGTHS.unpack_from(view, at)
                 start = at + _LENGTHS.size
                 middle, end = start + head_size, start + head_size + tail_size
-                if end - start > MAX_FRAME_BYTES:
+                if end - start > self.max_bytes:
                     raise ValueError(f"not a frame: {end - start} bytes long")
                 if len(view) < end:
                     break

@@ -56,7 +56,7 @@ class Host:
         spec = EngineSpec.from_wire(self._read_first()["spec"])
         threading.Thread(target=self._read, name="reader", daemon=True).start()
         try:
-            backend = _maker(spec.backend)(spec, self._outbox.deliver, self._die)
+            backend = _maker(spec.backend)(spec, self._outbox.deliver, self._outbox.tell, self._die)
             self._open(backend)
             info = backend.load()
         except Exception as error:  # noqa: BLE001 - the process edge: whatever it is, the user must read it

@@ -1,4 +1,4 @@
-"""The way out of the engine's process: results gathered into frames, and a sign of life every second."""
+"""The way out of the engine's process: results and pieces gathered into frames, and a sign of life every second."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ import orjson
 
 from infra.engines import wire
 from infra.engines.frames import encode_frame
-from jobs.ports.engine import EngineResult, Occupancy
+from infra.engines.gathering import Gathering
+from jobs.ports.engine import EnginePiece, EngineResult, Occupancy
 
 PROGRESS_S = 1.0
 """How often the token counter is sent; a shorter hang time-out makes it a quarter of that."""
-GATHER_S = 0.002
-"""Results that finish within this time of each other share a frame; small against any row's latency."""
 
 
 class Outbox:
-    """Sends frames from any thread; results are collected and written by a thread of its own."""
+    """Sends frames from any thread; results and pieces are collected and written by a thread of its own."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._sock = sock
+        self._clock = clock
         self._send_lock = threading.Lock()
-        self._waiting: list[EngineResult] = []
-        self._waiting_lock = threading.Lock()
-        self._wake = threading.Event()
+        self._gathering = Gathering()
+        self._turn = threading.Condition(threading.Lock())
 
     def start(self, moved: Callable[[], int], occupancy: Callable[[], Occupancy], hang_timeout_s: float) -> None:
         """Begin to write results and progress; `moved` reads the token counter, `occupancy` what is inside."""
@@ -38,27 +37,51 @@ class Outbox:
 
     def deliver(self, results: Sequence[EngineResult]) -> None:
         """Queue finished rows."""
-        with self._waiting_lock:
-            self._waiting.extend(results)
-        self._wake.set()
+        with self._turn:
+            due = self._gathering.due
+            self._gathering.add_results(results, self._clock())
+            if self._gathering.due != due:
+                self._turn.notify()
+
+    def tell(self, pieces: Sequence[EnginePiece]) -> None:
+        """Queue pieces of rows that are not yet queued themselves."""
+        with self._turn:
+            due = self._gathering.due
+            self._gathering.add_pieces(pieces, self._clock())
+            if self._gathering.due != due:
+                self._turn.notify()
 
     def send(self, head: dict[str, Any], tail: bytes = b"") -> None:
         """Write one frame. A caller that is gone is the reader thread's business, so it is no error here."""
         self._send(encode_frame(head, tail))
 
+    def flush(self, moved: int) -> None:
+        """Write what waits, due or not."""
+        with self._turn:
+            pieces, results = self._gathering.take(self._clock())
+        frames = [_pieces_frame(pieces, moved)] if pieces else []
+        frames += [_results_frame(results, moved)] if results else []
+        if frames:
+            self._send(b"".join(frames))
+
     def _write(self, moved: Callable[[], int], occupancy: Callable[[], Occupancy], period_s: float) -> None:
-        next_progress = time.monotonic() + period_s
+        next_progress = self._clock() + period_s
         while True:
-            if self._wake.wait(max(0.0, next_progress - time.monotonic())):
-                time.sleep(GATHER_S)
-            self._wake.clear()
-            with self._waiting_lock:
-                results, self._waiting = self._waiting, []
-            if results:
-                self._send(_encode(results, moved()))
-            if time.monotonic() >= next_progress:
+            self._wait(next_progress)
+            self.flush(moved())
+            if self._clock() >= next_progress:
                 self.send(wire.progress_to_wire(moved(), occupancy()))
-                next_progress = time.monotonic() + period_s
+                next_progress = self._clock() + period_s
+
+    def _wait(self, until: float) -> None:
+        """Until what waits is due, but no longer than `until`."""
+        with self._turn:
+            while True:
+                due = self._gathering.due
+                left = (until if due is None else min(due, until)) - self._clock()
+                if left <= 0:
+                    return
+                self._turn.wait(left)
 
     def _send(self, frame: bytes) -> None:
         with self._send_lock:
@@ -68,7 +91,15 @@ class Outbox:
                 return
 
 
-def _encode(results: Sequence[EngineResult], moved: int) -> bytes:
+def _pieces_frame(pieces: Sequence[EnginePiece], moved: int) -> bytes:
+    try:
+        return encode_frame(wire.pieces_to_wire(pieces, moved))
+    except orjson.JSONEncodeError:
+        printable = [replace(piece, text=wire.without_surrogates(piece.text)) for piece in pieces]
+        return encode_frame(wire.pieces_to_wire(printable, moved))
+
+
+def _results_frame(results: Sequence[EngineResult], moved: int) -> bytes:
     try:
         return encode_frame(*wire.results_to_wire(results, moved))
     except orjson.JSONEncodeError:

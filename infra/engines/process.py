@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
-import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -15,12 +13,12 @@ from infra.engines import wire
 from infra.engines.backend import error_row
 from infra.engines.child import Child
 from infra.engines.environment import child_environment
-from infra.engines.frames import FrameReader, encode_frame
 from infra.engines.last_words import death_reason, start_reason
+from infra.engines.link import Bell, Link, wait
 from infra.engines.schema_asks import SchemaAsks
 from infra.engines.spec import EngineSpec
 from jobs.errors import BadSchema, EngineDied, EngineHung, EngineStartFailed
-from jobs.ports.engine import EngineInfo, EngineRequest, EngineResult, Occupancy, RequestProfile
+from jobs.ports.engine import EngineInfo, EnginePiece, EngineRequest, EngineResult, Occupancy, RequestProfile
 
 LOOK_S = 0.25
 """Longest wait between two looks at the process: a grandchild may keep the socket open after the engine is dead."""
@@ -29,8 +27,8 @@ STALL_STEP_S = 2.0
 
 
 class EngineProcess:
-    """Implements `jobs.ports.engine.Engine`. Used from one thread at a time, but for `ask_schema`:
-    what `check_schema` would say, which comes while the engine is polled.
+    """Implements `jobs.ports.engine.Engine`. Used from one thread at a time, but for `wake` and
+    `ask_schema`: what `check_schema` would say, which comes while the engine is polled.
 
     `launch` may be called first, to do other work while the engine starts; `start` then only waits. `check_schema`
     launches if need be and is answered before the model is loaded.
@@ -48,6 +46,9 @@ class EngineProcess:
         self._profiles: set[str] = set()
         self._inside: set[int] = set()
         self._results: list[EngineResult] = []
+        self._pieces: list[EnginePiece] = []
+        self._bell = Bell()
+        self.wake = self._bell.ring
         self._occupancy = Occupancy()
         self._reset()
 
@@ -123,14 +124,18 @@ class EngineProcess:
     def poll(self, timeout_s: float) -> list[EngineResult]:
         self._require_started()
         deadline = self._clock() + timeout_s
-        while not self._results:
+        while not (self._results or self._pieces):
             left = deadline - self._clock()
-            self._step(max(0.0, min(left, LOOK_S)))
+            woken = self._step(max(0.0, min(left, LOOK_S)))
             self._look(self.spec.hang_timeout_s)
-            if left <= 0:
+            if woken or left <= 0:
                 break
         results, self._results = self._results, []
         return results
+
+    def take_pieces(self) -> list[EnginePiece]:
+        pieces, self._pieces = self._pieces, []
+        return pieces
 
     def abort(self, ids: Sequence[int]) -> None:
         inside = [i for i in ids if i in self._inside]
@@ -148,9 +153,9 @@ class EngineProcess:
         return self._occupancy if self._child is not None else Occupancy()
 
     @property
-    def door(self) -> tuple[socket.socket, bool] | None:
-        """Where to wait for results, and whether something is still to be written there."""
-        return (self._child.sock, bool(self._unsent)) if self._child is not None else None
+    def link(self) -> Link | None:
+        """Where to wait for results; None while it is down."""
+        return self._child.link if self._child is not None else None
 
     # ---- inside ----------------------------------------------------------------------------------
 
@@ -161,9 +166,6 @@ class EngineProcess:
         self._stalled_s = 0.0
         self._moved = 0
         self._failure = ""
-        self._closed = False
-        self._reader = FrameReader()
-        self._unsent = bytearray()
         self._profiles.clear()
 
     def _require_started(self) -> None:
@@ -173,8 +175,8 @@ class EngineProcess:
             raise RuntimeError("the engine is not started")
 
     def _send(self, head: dict[str, Any]) -> None:
-        self._unsent += encode_frame(head)
-        self._flush()
+        if self._child is not None:
+            self._child.link.send(head)
 
     def _send_singly(self, key: str, requests: Iterable[EngineRequest]) -> None:
         for request in requests:
@@ -183,46 +185,29 @@ class EngineProcess:
             except orjson.JSONEncodeError:
                 self._arrive([error_row(request.id, "invalid_request", "the prompt is not valid Unicode text")])
 
-    def _flush(self) -> None:
-        """Write what the socket takes; the rest goes out on the next look. Never waits."""
-        if self._child is None or not self._unsent:
-            return
-        try:
-            while self._unsent:
-                del self._unsent[: self._child.sock.send(self._unsent)]
-        except BlockingIOError:
-            return
-        except OSError:
-            self._closed = True
-
-    def _step(self, wait_s: float) -> None:
-        """Wait for the socket at most this long, write what is unsent, read and take in what came."""
+    def _step(self, wait_s: float) -> bool:
+        """Wait at most this long, write what is unsent, read and take in what came. Whether `wake` ended the wait."""
         child = self._child
         if child is None:
-            return
+            return False
         self._asks.send(self._send)
-        readable, _, _ = select.select([child.sock], [child.sock] if self._unsent else [], [], wait_s)
-        self._flush()
-        if readable:
-            self._receive(child)
+        woken = wait([child.link], self._bell, wait_s)
+        child.link.flush()
+        self._receive(child)
+        return woken
 
     def _receive(self, child: Child) -> None:
-        while not self._closed:
-            try:
-                data = child.sock.recv(1 << 20)
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            self._closed = not data
-            for head, tail in self._reader.feed(data):
-                self._take(child, head, tail)
+        for head, tail in child.link.receive():
+            self._take(child, head, tail)
 
     def _take(self, child: Child, head: dict[str, Any], tail: bytes) -> None:
         match head["op"]:
             case "results":
                 self._advance(head["moved"])
                 self._arrive(wire.results_from_wire(head, tail))
+            case "pieces":
+                self._advance(head["moved"])
+                self._pieces += wire.pieces_from_wire(head)
             case "progress":
                 self._advance(head["moved"])
                 self._occupancy = wire.occupancy_from_wire(head)
@@ -246,17 +231,17 @@ class EngineProcess:
             self._stalled_s = 0.0
 
     def _look(self, hang_timeout_s: float) -> None:
-        """Raise if the engine is dead or, where a time-out is given, hangs. Rows that finished before come first."""
+        """Raise if the engine is dead or, where a time-out is given, hangs. What came before is told first."""
         now = self._clock()
         self._stalled_s += min(now - self._looked_at, STALL_STEP_S) if self._inside else 0.0
         self._looked_at = now
-        if self._results or self._child is None:
+        if self._results or self._pieces or self._child is None:
             return
         code = self._child.exit_code()
-        if self._closed or code is not None:
+        if self._child.link.closed or code is not None:
             code = self._child.wait_exit(1.0)
             self._receive(self._child)
-            if not self._results:
+            if not (self._results or self._pieces):
                 reason = death_reason(self._failure, self._child.last_lines(), code)
                 self._die(EngineDied(model=self.spec.model, reason=reason))
         elif hang_timeout_s and self._inside and self._stalled_s > hang_timeout_s:
@@ -270,7 +255,7 @@ class EngineProcess:
     def _fail_if_ended(self) -> None:
         if self._child is None or self._info is not None:
             return
-        if self._failure or self._closed or self._child.exit_code() is not None:
+        if self._failure or self._child.link.closed or self._child.exit_code() is not None:
             self._fail("")
 
     def _fail(self, reason: str) -> None:
@@ -285,7 +270,7 @@ class EngineProcess:
     def _await_exit(self, child: Child) -> None:
         """Wait for an orderly end, reading on so that the other side cannot block on a full socket."""
         deadline = self._clock() + self.spec.stop_grace_s
-        while child.exit_code() is None and not self._closed and self._clock() < deadline:
+        while child.exit_code() is None and not child.link.closed and self._clock() < deadline:
             self._step(LOOK_S)
 
     def _end(self) -> None:
@@ -298,3 +283,4 @@ class EngineProcess:
         self._moved = 0
         self._inside.clear()
         self._results.clear()
+        self._pieces.clear()

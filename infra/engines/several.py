@@ -6,7 +6,6 @@ do together what one cannot.
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -14,10 +13,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from infra.engines.environment import allowed_cpus, is_cpu_build
+from infra.engines.link import Bell, wait
 from infra.engines.process import LOOK_S, EngineProcess
 from infra.engines.spec import EngineSpec
 from jobs.errors import EngineDied, EngineStartFailed
-from jobs.ports.engine import EngineInfo, EngineRequest, EngineResult, Occupancy, RequestProfile
+from jobs.ports.engine import EngineInfo, EnginePiece, EngineRequest, EngineResult, Occupancy, RequestProfile
 
 T = TypeVar("T")
 MEMORY_SHARE = 0.9
@@ -35,6 +35,9 @@ class SeveralEngines:
         self._clock = clock
         self._engines = [EngineProcess(spec, clock=clock) for spec in specs]
         self._chunk = 1
+        self._pieces: list[EnginePiece] = []
+        self._bell = Bell()
+        self.wake = self._bell.ring
         self._death: EngineDied | None = None
 
     # ---- life ------------------------------------------------------------------------------------
@@ -70,6 +73,7 @@ class SeveralEngines:
         """See the port."""
         for engine in self._engines:
             engine.stop()
+        self._pieces.clear()
 
     def kill(self) -> None:
         """End all at once. From a signal handler too."""
@@ -99,15 +103,19 @@ class SeveralEngines:
                 raise
 
     def poll(self, timeout_s: float) -> list[EngineResult]:
-        """See the port. A death is told once the rows that finished before it were returned."""
+        """See the port. A death is told once what came before it was returned."""
         self._require_alive()
         results = self._collect()
-        if results or timeout_s <= 0:
+        if results or self._pieces or timeout_s <= 0:
             return results
-        doors = [door for engine in self._engines if (door := engine.door) is not None]
-        full = [sock for sock, unsent in doors if unsent]
-        select.select([sock for sock, _ in doors], full, [], min(timeout_s, LOOK_S))
+        links = [link for engine in self._engines if (link := engine.link) is not None]
+        wait(links, self._bell, min(timeout_s, LOOK_S))
         return self._collect()
+
+    def take_pieces(self) -> list[EnginePiece]:
+        """See the port."""
+        pieces, self._pieces = self._pieces, []
+        return pieces
 
     def abort(self, ids: Sequence[int]) -> None:
         """See the port: each knows its own."""
@@ -141,14 +149,16 @@ class SeveralEngines:
                 results += engine.poll(0.0)
             except EngineDied as death:
                 self._death = death
+            self._pieces += engine.take_pieces()
         if self._death is not None:
             self.kill()
-            if not results:
+            if not (results or self._pieces):
                 raise self._death
         return results
 
     def _require_alive(self) -> None:
         if self._death is not None:
+            self._pieces.clear()
             raise self._death
 
     def _together(self, step: Callable[[EngineProcess], T]) -> list[T]:

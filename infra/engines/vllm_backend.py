@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -21,15 +21,15 @@ from vllm.renderers import renderer_from_config
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
-from vllm.v1.metrics.loggers import StatLoggerBase
 
-from infra.engines.answers import embedded_row, generated_row
-from infra.engines.backend import Deliver, Die, error_row, too_long
+from infra.engines.answers import Generated, embedded_row, generated_row
+from infra.engines.backend import Deliver, Die, Tell, at_input, error_row, too_long
 from infra.engines.last_words import exit_words
 from infra.engines.spec import EngineSpec
 from infra.engines.vllm_args import engine_args
-from infra.engines.vllm_outputs import embedded, generated, one_of, vllm_version
+from infra.engines.vllm_outputs import Deltas, embedded, generated, one_of, vllm_version
 from infra.engines.vllm_params import Plan, SchemaCheck
+from infra.engines.vllm_progress import Progress
 from infra.engines.vllm_prompts import Outcome, Prompts
 from infra.engines.vllm_tools import ARGUMENT
 from jobs.ports.engine import EngineInfo, EngineRequest, EngineResult, Occupancy, RequestProfile
@@ -45,39 +45,13 @@ Ready = tuple[int, list[list[int]]]
 """A row with the token ids of its inputs."""
 
 
-class Progress(StatLoggerBase):  # type: ignore[misc]
-    """Counts tokens as the engine's steps report them, so that one long generation is progress too."""
-
-    def __init__(self) -> None:
-        self.moved = 0
-        self.occupancy = Occupancy(kv_use=0.0)
-
-    def __call__(self, _vllm_config: Any, _engine_index: int = 0) -> Progress:
-        """vLLM wants a factory; one counter serves all engine cores."""
-        return self
-
-    def record(self, scheduler_stats: Any, iteration_stats: Any, *_: Any, **__: Any) -> None:
-        """One step. Prompt tokens are counted when a prompt is done: a chunk of a long one shows in the cache's use."""
-        if iteration_stats is not None:
-            self.moved += iteration_stats.num_prompt_tokens + iteration_stats.num_generation_tokens
-        if scheduler_stats is not None:
-            self.moved += scheduler_stats.kv_cache_usage != self.occupancy.kv_use
-            self.occupancy = Occupancy(
-                running=scheduler_stats.num_running_reqs,
-                waiting=scheduler_stats.num_waiting_reqs,
-                kv_use=scheduler_stats.kv_cache_usage,
-            )
-
-    def log_engine_initialized(self) -> None:
-        """Nothing to say."""
-
-
 class VllmBackend:
     """See `infra.engines.backend.Backend`."""
 
-    def __init__(self, spec: EngineSpec, deliver: Deliver, die: Die) -> None:
+    def __init__(self, spec: EngineSpec, deliver: Deliver, tell: Tell, die: Die) -> None:
         self._spec = spec
         self._deliver = deliver
+        self._tell = tell
         self._die = die
         self._args = engine_args(spec)
         self._config = self._args.create_engine_config(UsageContext.LLM_CLASS)
@@ -163,9 +137,11 @@ class VllmBackend:
         refused: list[EngineResult] = []
         for request, several in zip(requests, inputs, strict=True):
             found = [next(ids) for _ in several]
-            fault = next((fault for one in found if (fault := self._fault(request.id, one)) is not None), None)
-            if fault is not None:
-                refused.append(fault)
+            faults = [(place, fault) for place, one in enumerate(found) if (fault := self._fault(request.id, one))]
+            if faults:
+                place, fault = faults[0]
+                embeds = plan.profile.kind == "embedding"
+                refused.append(fault if len(several) == 1 else at_input(fault, place, embeds=embeds))
             else:
                 ready.append((request.id, found))  # type: ignore[arg-type]  # no exception is among them
         return ready, refused
@@ -188,7 +164,7 @@ class VllmBackend:
             self._preparing.discard(row)
             if row in self._aborted_early:
                 self._aborted_early.discard(row)
-                self._deliver([EngineResult(row, "abort", input_tokens=sum(map(len, ids)))])
+                self._deliver([EngineResult(row, "abort")])
             else:
                 self._rows[row] = self._loop.create_task(self._run(plan, row, ids))
         self._aborted_early.difference_update(refused)
@@ -217,35 +193,51 @@ class VllmBackend:
         self._deliver([result])
 
     async def _answer(self, plan: Plan, row: int, ids: list[int]) -> EngineResult:
-        final = await self._call(plan, str(row), ids)
-        return embedded(row, final) if plan.profile.kind == "embedding" else generated(row, final)
+        if plan.profile.kind == "embedding":
+            return embedded(row, await self._final(self._call(plan, str(row), ids)))
+        return generated(row, await self._text(plan, row, str(row), ids))
 
     async def _answers(self, plan: Plan, row: int, inputs: list[list[int]]) -> EngineResult:
         """Each answer is a call of its own, as vLLM's own `n` is inside; so each says what it found cached."""
         names = [f"{row}:{at}" for at in range(len(inputs) * plan.choices)]
         self._calls[row] = names
-        calls = [self._call(plan, name, inputs[at // plan.choices], at % plan.choices) for at, name in enumerate(names)]
         try:
-            finals = await asyncio.gather(*calls)
+            if plan.profile.kind == "embedding":
+                calls = [self._final(self._call(plan, name, ids)) for name, ids in zip(names, inputs, strict=True)]
+                return embedded_row(row, [embedded(row, final) for final in await asyncio.gather(*calls)])
+            texts = [self._text(plan, row, name, inputs[at // plan.choices], at) for at, name in enumerate(names)]
+            flat = await asyncio.gather(*texts)
         except BaseException:
             await self._engine.abort(names)
             raise
         finally:
             del self._calls[row]
-        if plan.profile.kind == "embedding":
-            return embedded_row(row, [embedded(row, final) for final in finals])
-        flat = [one_of(final, plan.logprobs) for final in finals]
         grouped = [flat[at : at + plan.choices] for at in range(0, len(flat), plan.choices)]
         return generated_row(row, grouped, plan.extract)
 
-    async def _call(self, plan: Plan, name: str, ids: list[int], choice: int = 0) -> Any:
+    async def _text(self, plan: Plan, row: int, name: str, ids: list[int], at: int = 0) -> Generated:
+        """One answer, told of on its way where that is asked for. at: its number in the row."""
+        outputs = self._call(plan, name, ids, at % plan.choices)
+        if not plan.profile.streams:
+            return one_of(await self._final(outputs), plan.logprobs)
+        deltas = Deltas(row, at, plan.logprobs)
+        async for output in outputs:
+            if (piece := deltas.add(output)) is not None:
+                self._tell([piece])
+        return deltas.whole()
+
+    async def _final(self, outputs: AsyncGenerator[Any, None]) -> Any:
+        final: Any = None
+        async for output in outputs:
+            final = output
+        return final
+
+    def _call(self, plan: Plan, name: str, ids: list[int], choice: int = 0) -> AsyncGenerator[Any, None]:
         prompt = tokens_input(ids, cache_salt=plan.profile.cache_salt or None)
         params, priority = plan.params(len(ids), choice), plan.profile.priority
         call = self._engine.encode if plan.profile.kind == "embedding" else self._engine.generate
-        final: Any = None
-        async for output in call(prompt, params, name, priority=priority):
-            final = output
-        return final
+        outputs: AsyncGenerator[Any, None] = call(prompt, params, name, priority=priority)
+        return outputs
 
     async def _watch(self) -> None:
         """Notice a death also while no row is inside."""

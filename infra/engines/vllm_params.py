@@ -85,7 +85,7 @@ class Plan:
                 "max_tokens": None,
                 **defaults,
                 **given,
-                "output_kind": RequestOutputKind.FINAL_ONLY,
+                "output_kind": RequestOutputKind.DELTA if self.profile.streams else RequestOutputKind.FINAL_ONLY,
                 "structured_outputs": StructuredOutputsParams(json=schema) if schema else None,
                 "skip_clone": True,  # vLLM changes only what is the same for all rows; a deep copy costs 0.1 ms a row
             }

@@ -6,16 +6,16 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from infra.engines.backend import Backend, Deliver, Die, StartFailed
+from infra.engines.backend import Backend, Deliver, Die, StartFailed, Tell
 from infra.engines.spec import EngineSpec
 
 
-def make(spec: EngineSpec, deliver: Deliver, die: Die) -> Backend:
+def make(spec: EngineSpec, deliver: Deliver, tell: Tell, die: Die) -> Backend:
     """The backend's maker. Raises StartFailed."""
     check_folder(spec)
     if find_spec("vllm") is None:
         raise StartFailed("vLLM is not installed. Run: make setup, or on a GPU: pip install nightmill[gpu]")
-    backend: Backend = import_module("infra.engines.vllm_backend").VllmBackend(spec, deliver, die)
+    backend: Backend = import_module("infra.engines.vllm_backend").VllmBackend(spec, deliver, tell, die)
     return backend
 
 

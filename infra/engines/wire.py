@@ -8,7 +8,17 @@ from dataclasses import asdict
 from typing import Any
 
 from infra.engines.frames import Frame
-from jobs.ports.engine import EngineInfo, EngineRequest, EngineResult, Occupancy, Prompt, RequestProfile, Several
+from jobs.ports.engine import (
+    EngineInfo,
+    EnginePiece,
+    EngineRequest,
+    EngineResult,
+    Occupancy,
+    Place,
+    Prompt,
+    RequestProfile,
+    Several,
+)
 
 FLOAT_BYTES = 4
 
@@ -34,6 +44,11 @@ def requests_from_wire(head: dict[str, Any]) -> list[EngineRequest]:
         EngineRequest(row, prompt if isinstance(prompt, str) else _prompt(prompt))
         for row, prompt in zip(head["ids"], head["prompts"], strict=True)
     ]
+
+
+def prompt_from_wire(prompt: Any) -> Prompt:
+    """One of them, as JSON has it."""
+    return prompt if isinstance(prompt, str) else _prompt(prompt)
 
 
 def _prompt(prompt: Any) -> Prompt:
@@ -83,6 +98,38 @@ def results_from_wire(head: dict[str, Any], tail: bytes) -> list[EngineResult]:
         vector = vectors[n] if vectors else None
         results.append(EngineResult(row, finish, text, vector, i, c, o, code, message, answers.get(str(n))))
     return results
+
+
+def pieces_to_wire(pieces: Sequence[EnginePiece], moved: int) -> dict[str, Any]:
+    """Pieces of rows, in order. `moved`: the token counter so far."""
+    head: dict[str, Any] = {
+        "op": "pieces",
+        "moved": moved,
+        "ids": [p.id for p in pieces],
+        "choice": [p.choice for p in pieces],
+        "text": [p.text for p in pieces],
+        "out": [p.output_tokens for p in pieces],
+    }
+    tokens = {str(i): p.tokens for i, p in enumerate(pieces) if p.tokens is not None}
+    return {**head, "tokens": tokens} if tokens else head
+
+
+def pieces_from_wire(head: dict[str, Any]) -> list[EnginePiece]:
+    """The inverse of `pieces_to_wire`."""
+    columns = zip(head["ids"], head["choice"], head["text"], head["out"], strict=True)
+    if "tokens" not in head:
+        return [EnginePiece(row, choice, text, out) for row, choice, text, out in columns]
+    tokens = head["tokens"]
+    return [
+        EnginePiece(row, choice, text, out, _places(tokens.get(str(n))))
+        for n, (row, choice, text, out) in enumerate(columns)
+    ]
+
+
+def _places(places: Any) -> list[Place] | None:
+    if places is None:
+        return None
+    return [(token, logprob, [tuple(other) for other in others]) for token, logprob, others in places]
 
 
 def _vectors(dims: Sequence[int], tail: bytes) -> list[array[float] | None]:

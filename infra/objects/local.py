@@ -56,6 +56,9 @@ class LocalObjects:
             _sync(target.parent)
             return _facts(uri, target)
 
+    def put_many(self, items: Sequence[tuple[str, bytes]]) -> list[ObjectFacts]:
+        return [self.put_if_absent(uri, data) for uri, data in items]
+
     def put_file_if_absent(self, uri: str, local: Path) -> ObjectFacts:
         target = path_of(uri)
         with _errors(uri):

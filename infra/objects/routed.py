@@ -38,6 +38,14 @@ class RoutedObjects:
     def put_if_absent(self, uri: str, data: bytes) -> ObjectFacts:
         return self.of(uri).put_if_absent(uri, data)
 
+    def put_many(self, items: Sequence[tuple[str, bytes]]) -> list[ObjectFacts]:
+        found: dict[str, ObjectFacts] = {}
+        for scheme in dict.fromkeys(scheme_of(uri) for uri, _ in items):
+            mine = [item for item in items if scheme_of(item[0]) == scheme]
+            facts = self.of(mine[0][0]).put_many(mine)
+            found |= {uri: one for (uri, _), one in zip(mine, facts, strict=True)}
+        return [found[uri] for uri, _ in items]
+
     def put_file_if_absent(self, uri: str, local: Path) -> ObjectFacts:
         return self.of(uri).put_file_if_absent(uri, local)
 

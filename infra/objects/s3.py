@@ -38,6 +38,9 @@ class S3Objects:
     def put_if_absent(self, uri: str, data: bytes) -> ObjectFacts:
         return upload.put(self._s3, uri, upload.of_bytes(data))
 
+    def put_many(self, items: Sequence[tuple[str, bytes]]) -> list[ObjectFacts]:
+        return upload.together(lambda item: self.put_if_absent(*item), items, at_once=REQUESTS_AT_ONCE)
+
     def put_file_if_absent(self, uri: str, local: Path) -> ObjectFacts:
         facts = upload.put(self._s3, uri, upload.of_file(local))
         local.unlink(missing_ok=True)

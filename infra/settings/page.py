@@ -34,7 +34,8 @@ _POOLS = """
 
 A cluster (`nightmill up --cluster`) runs the pools that the settings file declares, a table each; an embedded run
 needs none. Several pools may serve one purpose with different models. A job goes to the first pool that serves its
-model and is not interactive, unless `nightmill submit --pool` names one.
+model and is not interactive, unless `nightmill submit --pool` names one. A request goes to the pools of its model that
+take requests: interactive ones first, then embedding ones, then those that have batch jobs beside.
 
 ```toml
 [pools.batch]

@@ -10,7 +10,7 @@ from typing import Any
 
 from infra.hints import nearest
 from jobs.model import Value
-from jobs.pools import BATCH, EMBEDDING, INTERACTIVE, PRIVATE, Pool
+from jobs.pools import BATCH, EMBEDDING, INTERACTIVE, KEPT_FREE, PRIVATE, Pool
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _TAKEN = {"submit", "dead"}
@@ -20,7 +20,7 @@ _MICRO = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolKey(Value):
-    """A key of the table. types: what TOML may give; shown: the type in words; low: least number."""
+    """A key of the table. types: what TOML may give; shown: the type in words; low, high: least and largest number."""
 
     name: str
     types: tuple[type, ...]
@@ -28,6 +28,7 @@ class PoolKey(Value):
     help: str
     default: str = ""
     low: float | None = None
+    high: float | None = None
 
 
 POOL_KEYS = (
@@ -38,6 +39,29 @@ POOL_KEYS = (
         shown="text",
         default=BATCH,
         help=f"`{BATCH}`, `{EMBEDDING}`, `{INTERACTIVE}` (takes no batch jobs), or a word of your own.",
+    ),
+    PoolKey(
+        name="requests",
+        types=(bool,),
+        shown="boolean",
+        default=f"true for `{INTERACTIVE}` and `{EMBEDDING}`",
+        help="Whether it takes interactive requests (`/v1/chat/completions` and the like).",
+    ),
+    PoolKey(
+        name="lends",
+        types=(bool,),
+        shown="boolean",
+        default="false",
+        help=f"Of a pool that is `{INTERACTIVE}`: batch jobs of its model use its workers while no request needs them.",
+    ),
+    PoolKey(
+        name="kept_free",
+        types=(int, float),
+        shown="number",
+        default=f"{KEPT_FREE:g}",
+        low=0,
+        high=1,
+        help="Share of a worker's seats that batch jobs never take, where requests come too.",
     ),
     PoolKey(
         name="engine_args",
@@ -124,10 +148,12 @@ def _key_faults(name: str, value: Any) -> Iterator[str]:
     if key is None:
         near = nearest(name, _BY_NAME)
         yield "it is not known" + (f"; did you mean {near}?" if near else "")
-    elif isinstance(value, bool) or not isinstance(value, key.types):
+    elif isinstance(value, bool) is not (bool in key.types) or not isinstance(value, key.types):
         yield f"{value!r} is not {'an' if key.shown[0] in 'aeiou' else 'a'} {key.shown}"
     elif key.low is not None and isinstance(value, (int, float)) and not key.low <= value < float("inf"):
         yield f"{value:.10g} is not {key.low:.10g} or more"
+    elif key.high is not None and isinstance(value, (int, float)) and value > key.high:
+        yield f"{value:.10g} is more than {key.high:.10g}"
     elif isinstance(value, str) and not value.strip():
         yield "it is empty"
 
@@ -136,11 +162,20 @@ def _faults_between(table: Mapping[str, Any]) -> Iterator[str]:
     least, most = table.get("min_workers", 0), table.get("max_workers", max(1, table.get("min_workers", 0)))
     if least > most:
         yield f".min_workers: {least} is more than max_workers, {most}"
+    yield from _faults_of_purpose(table)
     parallel = _parallel(table)
     if not parallel:
         yield ".engine_args: tensor_parallel_size and pipeline_parallel_size are whole numbers from 1"
     elif table.get("accelerators") and table["accelerators"] != parallel:
         yield f".accelerators: {table['accelerators']} is not tensor × pipeline parallel size, {parallel}"
+
+
+def _faults_of_purpose(table: Mapping[str, Any]) -> Iterator[str]:
+    interactive = table.get("purpose", BATCH) == INTERACTIVE
+    if table.get("lends") and not interactive:
+        yield f".lends: only a pool with purpose {INTERACTIVE} lends; this one has batch jobs of its own"
+    if interactive and table.get("requests") is False:
+        yield f".requests: a pool with purpose {INTERACTIVE} takes nothing else"
 
 
 def _parallel(table: Mapping[str, Any]) -> int:
@@ -170,5 +205,8 @@ def _pool(name: str, table: Mapping[str, Any]) -> Pool:
         num_cpus=float(table.get("num_cpus", 1)),
         engines=table.get("engines", 1),
         dispatchers=table.get("dispatchers", 1),
+        requests=table.get("requests"),
+        lends=table.get("lends", False),
+        kept_free=float(table.get("kept_free", KEPT_FREE)),
         price_per_accelerator_hour_micro=None if price is None else int(Decimal(str(price)) * _MICRO),
     )

@@ -159,6 +159,14 @@ class Settings(Value):
         low=0.01,
         high=0.5,
     )
+    request_wait_s: float = _setting(
+        2.0,
+        "How long an interactive request may wait for a worker to begin with it; where it would take longer it is "
+        "refused at once, with the time after which to ask again.",
+        "seconds",
+        low=0,
+        high=600,
+    )
     pool_idle_s: float = _setting(
         300.0, "After so long without work a pool shrinks to its least number of workers.", "seconds", low=1
     )
@@ -284,6 +292,12 @@ class Settings(Value):
     )
     request_timeout_s: float = _setting(
         60.0, "How long the API may take for a request that is no upload, download or stream.", "seconds", low=1
+    )
+    generation_timeout_s: float = _setting(
+        600.0,
+        "How long a model may take for an answer over the API, a stream or not; then it is ended, and charged so far.",
+        "seconds",
+        low=1,
     )
     client_idle_s: float = _setting(
         30.0, "How long a client may neither send nor take anything within a request.", "seconds", low=1

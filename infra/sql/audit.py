@@ -9,11 +9,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from infra.sql import codec, rows, tables
+from infra.sql import codec, requeststore, rows, tables
+from infra.sql import tables_live as live
 from jobs import ledger
 from jobs.ledger import GENESIS, Entry
 from jobs.model import Job, TaskState, Usage
 from jobs.ports.store import VerifyReport
+from jobs.requests import Posting
 
 MAX_FAULTS = 1000
 """More sentences than this help nobody; the rest is counted."""
@@ -136,21 +138,32 @@ class Audit:
     def _check_transactions(self, entries: Sequence[Entry], *, sealed: bool) -> None:
         by_txn = {txn: list(lines) for txn, lines in groupby(entries, key=lambda entry: entry.txn)}
         usages = self._usages(by_txn)
+        postings = self._postings(by_txn)
         for txn, lines in by_txn.items():
             self._transactions += 1
             self._entries += len(lines)
-            self._check_transaction(txn, lines, usages.get(txn))
+            self._check_sum(txn, lines)
+            if lines[0].kind == "usage" and not lines[0].job:
+                self._check_request(txn, lines, postings.get(txn))
+            elif lines[0].kind in {"usage", "waste"}:
+                self._check_task(txn, lines, usages.get(txn))
             if sealed:
                 self._count(lines, usages.get(txn))
 
-    def _check_transaction(self, txn: str, lines: Sequence[Entry], usage: Usage | None) -> None:
+    def _check_sum(self, txn: str, lines: Sequence[Entry]) -> None:
         for currency in sorted({entry.currency for entry in lines}):
             total = sum(entry.amount_pico for entry in lines if entry.currency == currency)
             if total:
                 self._fault(f"transaction {txn} is off by {total} pico-{currency}")
+
+    def _check_request(self, txn: str, lines: Sequence[Entry], posting: Posting | None) -> None:
+        if posting is None:
+            self._fault(f"transaction {txn} is for a request that was not served: {lines[0].task}")
+        elif ledger.charge_request(posting) != tuple(lines):
+            self._fault(f"transaction {txn} is not the usage of {posting.id} at its price")
+
+    def _check_task(self, txn: str, lines: Sequence[Entry], usage: Usage | None) -> None:
         first = lines[0]
-        if first.kind not in {"usage", "waste"}:
-            return
         job = self._job(first.job)
         if job is None or usage is None:
             self._fault(f"transaction {txn} is for a task or job that has no such usage: {first.task} of {first.job}")
@@ -180,6 +193,15 @@ class Audit:
             }
         return found
 
+    def _postings(self, by_txn: dict[str, list[Entry]]) -> dict[str, Posting]:
+        """txn → the request, of those that are of requests."""
+        found: dict[str, Posting] = {}
+        names = sorted({lines[0].task for lines in by_txn.values() if not lines[0].job})
+        for at in range(0, len(names), _CHUNK):
+            these = sa.select(live.requests).where(live.requests.c.id.in_(names[at : at + _CHUNK]))
+            found |= {f"use:{row.id}": requeststore.posting_of(row) for row in self._db.execute(these)}
+        return found
+
     def _job(self, job_id: str) -> Job | None:
         if job_id not in self._jobs:
             row = self._db.execute(rows.jobs_with_totals.where(tables.jobs.c.id == job_id)).one_or_none()
@@ -189,7 +211,7 @@ class Audit:
     def _count(self, lines: Sequence[Entry], usage: Usage | None) -> None:
         for entry in lines:
             self._balances[entry.account, entry.currency] += entry.amount_pico
-        if lines[0].kind == "usage" and usage is not None:
+        if lines[0].kind == "usage" and lines[0].job and usage is not None:
             so_far, amount = self._totals.get(lines[0].job, (Usage(), 0))
             charged = sum(entry.amount_pico for entry in lines if entry.account.startswith("tenant:"))
             self._totals[lines[0].job] = so_far.plus(usage), amount + charged
@@ -220,7 +242,7 @@ class Audit:
     # ---- tasks ----------------------------------------------------------------------------------
 
     def _uncharged(self) -> None:
-        """Done, or on the manifest, without a charge; and results of a task that is not through."""
+        """Done, on the manifest, or a request, without a charge; and results of a task that is not through."""
         charged = sa.exists().where(_entries.txn == "use:" + _tasks.id)
         on_manifest = sa.exists().where(tables.parts.c.task == _tasks.id)
         through = sa.or_(_tasks.state == TaskState.DONE.value, on_manifest)
@@ -229,6 +251,9 @@ class Audit:
         unfinished = _tasks.state.not_in([TaskState.DONE.value, TaskState.SPLIT.value])
         for (task,) in self._db.execute(sa.select(_tasks.id).where(unfinished, sa.or_(charged, on_manifest))):
             self._fault(f"task {task} is charged or has results, and is not done")
+        unpaid = ~sa.exists().where(_entries.txn == "use:" + live.requests.c.id)
+        for (request,) in self._db.execute(sa.select(live.requests.c.id).where(unpaid)):
+            self._fault(f"request {request} was served and has no charge")
 
     def _reservations(self) -> None:
         held = tables.reservations.c

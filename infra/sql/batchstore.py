@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,7 +17,7 @@ from jobs.filing import Batch
 
 _batches, _files = tables.batches.c, tables.stored_files.c
 _BATCH = sa.select(_batches.record).where(_batches.id == sa.bindparam("of_batch"))
-_LOCKED = _BATCH.with_for_update()
+_CHANGE = tables.batches.update().where(_batches.id == sa.bindparam("of_batch"))  # sets what its parameters name
 _place = sa.tuple_(_batches.created_at, _batches.id)
 
 
@@ -68,30 +69,53 @@ class SqlBatches(Shelf):
         return self._db.ask(work)
 
     def change_batch(self, batch: Batch) -> Batch | None:
-        new = batch.evolve(version=batch.version + 1)
-        if new.status.terminal:
-            new = new.evolve(enqueued_tokens=0)
-        before = Before()
+        return self.change_batches([batch])[0]
 
-        def work(connection: sa.Connection) -> Batch | QuotaExceeded | None:
-            had = _find(connection, batch.id, lock=True)
-            if had is None or had.version != batch.version or had.status.terminal:
-                return new if before.done and had == new else None
-            more = new.enqueued_tokens - had.enqueued_tokens
-            if (refused := quotastore.hold(connection, had.tenant, more)) is not None:
-                return refused
-            now = self._db.now(connection)
-            connection.execute(tables.batches.update().where(_batches.id == batch.id).values(_row(new, now)))
-            if new.status.terminal:
-                ends.tell_of_batch(connection, new, now)
-            before.done = True
-            return new
+    def change_batches(self, batches: Sequence[Batch]) -> list[Batch | None]:
+        changed = self._db.write_all(self._change_batch, [(batch, Before()) for batch in batches])
+        return [None if new is None else _or_raise(new) for new in changed]
 
-        changed = self._db.write(work)
-        return None if changed is None else _or_raise(changed)
+    def _change_batch(
+        self, connection: sa.Connection, batches: list[tuple[Batch, Before]]
+    ) -> list[Batch | QuotaExceeded | None]:
+        """All are locked first, in the order of their ids: quotas come after, and are shared."""
+        now = self._db.now(connection)
+        had = _locked(connection, [batch.id for batch, _ in batches])
+        changed: list[Batch | QuotaExceeded | None] = []
+        for batch, before in batches:
+            new = _change(connection, had.get(batch.id), batch, before, now)
+            if isinstance(new, Batch):
+                had[batch.id] = new
+            changed.append(new)
+        return changed
 
     def enqueued_tokens(self, tenant: str) -> int:
         return self._db.ask(lambda c: quotastore.held(c, tenant))
+
+
+def _locked(connection: sa.Connection, names: list[str]) -> dict[str, Batch]:
+    these = dialect.among(connection, _batches.id, names)
+    query = sa.select(_batches.id, _batches.record).where(these).order_by(_batches.id).with_for_update()
+    return {row.id: _batch_of(row.record) for row in connection.execute(query)}
+
+
+def _change(
+    connection: sa.Connection, had: Batch | None, batch: Batch, before: Before, now: float
+) -> Batch | QuotaExceeded | None:
+    """had: as it is, locked."""
+    new = batch.evolve(version=batch.version + 1)
+    if new.status.terminal:
+        new = new.evolve(enqueued_tokens=0)
+    if had is None or had.version != batch.version or had.status.terminal:
+        return new if before.done and had == new else None
+    more = new.enqueued_tokens - had.enqueued_tokens
+    if (refused := quotastore.hold(connection, had.tenant, more)) is not None:
+        return refused
+    connection.execute(_CHANGE, {"of_batch": batch.id, **_row(new, now)})
+    if new.status.terminal:
+        ends.tell_of_batch(connection, new, now)
+    before.done = True
+    return new
 
 
 def _check_input(connection: sa.Connection, batch: Batch, now: float) -> None:
@@ -107,8 +131,8 @@ def _batch_of(text: str) -> Batch:
     return codec.decode(Batch, text)
 
 
-def _find(connection: sa.Connection, batch_id: str, *, lock: bool = False) -> Batch | None:
-    text = connection.execute(_LOCKED if lock else _BATCH, {"of_batch": batch_id}).scalar_one_or_none()
+def _find(connection: sa.Connection, batch_id: str) -> Batch | None:
+    text = connection.execute(_BATCH, {"of_batch": batch_id}).scalar_one_or_none()
     return None if text is None else _batch_of(text)
 
 

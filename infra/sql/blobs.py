@@ -9,6 +9,7 @@ import hashlib
 import io
 import secrets
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -42,9 +43,17 @@ class SqlObjects:
         self._scratch = scratch
 
     def put_if_absent(self, uri: str, data: bytes) -> ObjectFacts:
-        new = _row(uri, data)
-        self._db.write(lambda connection: _put(connection, new))
-        return _facts_of(new)
+        return self.put_many([(uri, data)])[0]
+
+    def put_many(self, items: Sequence[tuple[str, bytes]]) -> list[ObjectFacts]:
+        new = [_row(uri, data) for uri, data in items]
+
+        def work(connection: sa.Connection) -> None:
+            _put(connection, new)
+
+        if new:
+            self._db.write(work)
+        return [_facts_of(row) for row in new]
 
     def put_file_if_absent(self, uri: str, local: Path) -> ObjectFacts:
         facts = self.put_if_absent(uri, local.read_bytes())
@@ -61,10 +70,10 @@ class SqlObjects:
 
     def publish_many(self, pairs: Sequence[tuple[str, str]]) -> None:
         def work(connection: sa.Connection) -> None:
-            for source, target in pairs:
-                _put(connection, _row(target, _data(connection, source)))
+            _put(connection, [_row(target, _data(connection, source)) for source, target in pairs])
 
-        self._db.write(work)
+        if pairs:
+            self._db.write(work)
 
     def read(self, uri: str) -> bytes:
         return self._db.ask(lambda connection: _data(connection, uri))
@@ -118,12 +127,15 @@ def _facts_of(row: dict[str, Any]) -> ObjectFacts:
     return ObjectFacts(uri=row["uri"], size=row["size"], stamp=row["stamp"])
 
 
-def _put(connection: sa.Connection, new: dict[str, Any]) -> None:
-    if dialect.insert_new(connection, blobs, new):
+def _put(connection: sa.Connection, new: Sequence[dict[str, Any]]) -> None:
+    """All by one statement, in the order of their names, in which other lists put theirs. Raises Exists."""
+    put = dialect.insert(connection, blobs).on_conflict_do_nothing()
+    if connection.execute(put, sorted(new, key=itemgetter("uri"))).rowcount == len(new):
         return
-    there = connection.execute(_FACTS, {"of_uri": new["uri"]}).one_or_none()
-    if there is None or there.stamp != new["stamp"]:
-        raise Exists(uri=new["uri"])
+    for row in new:
+        there = connection.execute(_FACTS, {"of_uri": row["uri"]}).one_or_none()
+        if there is None or there.stamp != row["stamp"]:
+            raise Exists(uri=row["uri"])
 
 
 def _data(connection: sa.Connection, uri: str) -> bytes:

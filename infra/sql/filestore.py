@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from infra.sql import codec, dialect
 from infra.sql import tables_filing as tables
 from infra.sql.before import Before
-from infra.sql.shelf import Shelf
+from infra.sql.shelf import Shelf, in_order
 from jobs.errors import Conflict, NotFound
 from jobs.filing import FileKind, StoredFile
 
@@ -21,27 +21,30 @@ _PAGE = 500
 _CHUNK = 500  # names in one IN list
 _BEING_READ = sa.exists().where(_batches.input_file == _files.id, _batches.ended_at.is_(None))
 
+_ALIVE = sa.select(tables.stored_files).where(
+    _files.id == sa.bindparam("of_file"),
+    _files.tenant == sa.bindparam("of_tenant"),
+    sa.or_(_files.ends_at.is_(None), _files.ends_at > sa.bindparam("at")),
+)  # `alive`, made once: each download and each batch asks it
+
 
 class SqlFiles(Shelf):
     """`jobs.ports.filing.FileStore`."""
 
     def add_file(self, file: StoredFile) -> StoredFile:
-        def work(connection: sa.Connection) -> StoredFile:
-            new = _row(file, self._db.now(connection))
-            if dialect.insert_new(connection, tables.stored_files, new):
-                return _file(new)
-            mine = sa.select(tables.stored_files).where(_files.id == file.id, _files.tenant == file.tenant)
-            row = connection.execute(mine).mappings().one_or_none()
-            if row is None:
-                raise unknown(file.id)
-            return _file(row)
+        return self.add_files([file])[0]
 
-        return self._db.write(work)
+    def add_files(self, files: Sequence[StoredFile]) -> list[StoredFile]:
+        return self._db.write_all(self._add_file, files) if files else []
+
+    def _add_file(self, connection: sa.Connection, files: list[StoredFile]) -> list[StoredFile]:
+        now = self._db.now(connection)
+        return in_order(files, lambda file: file.id, lambda file: _add(connection, file, now))
 
     def file(self, file_id: str, tenant: str) -> StoredFile:
         def work(connection: sa.Connection) -> StoredFile:
-            query = sa.select(tables.stored_files).where(_files.id == file_id)
-            row = connection.execute(query.where(*alive(tenant, self._db.now(connection)))).mappings().one_or_none()
+            asked = {"of_file": file_id, "of_tenant": tenant, "at": self._db.now(connection)}
+            row = connection.execute(_ALIVE, asked).mappings().one_or_none()
             if row is None:
                 raise unknown(file_id)
             return _file(row)
@@ -122,6 +125,17 @@ class SqlFiles(Shelf):
                 connection.execute(tables.stored_files.delete().where(named, _files.ends_at <= now))
 
         self._db.write(work)
+
+
+def _add(connection: sa.Connection, file: StoredFile, now: float) -> StoredFile:
+    new = _row(file, now)
+    if dialect.insert_new(connection, tables.stored_files, new):
+        return _file(new)
+    mine = sa.select(tables.stored_files).where(_files.id == file.id, _files.tenant == file.tenant)
+    row = connection.execute(mine).mappings().one_or_none()
+    if row is None:
+        raise unknown(file.id)
+    return _file(row)
 
 
 def alive(tenant: str, now: float) -> tuple[sa.ColumnElement[bool], ...]:

@@ -10,6 +10,8 @@ from jobs.ports.store import Leader
 
 _leaders, _speeds = tables.leaders.c, tables.speeds.c
 
+_SPEED = sa.select(tables.speeds).where(_speeds.model == sa.bindparam("of_model"))
+
 
 class SqlFleet(Shelf):
     """`jobs.ports.store.FleetStore`."""
@@ -46,6 +48,5 @@ class SqlFleet(Shelf):
         self._db.write(work, durable=False)
 
     def speed(self, model: str) -> tuple[float, float] | None:
-        query = sa.select(tables.speeds).where(_speeds.model == model)
-        row = self._db.ask(lambda c: c.execute(query).one_or_none())
+        row = self._db.ask(lambda c: c.execute(_SPEED, {"of_model": model}).one_or_none())
         return None if row is None else (row.rows_per_s, row.output_tokens_per_s)

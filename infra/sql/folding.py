@@ -19,7 +19,7 @@ _HEARD = tables.inbox.delete().where(_inbox.id == sa.bindparam("of_id"))
 
 
 def fold(connection: sa.Connection, max_entries: int, now: float, *, job: str | None = None) -> Fold:
-    """One pass, over the letters of all jobs or of one. Whole transactions only; at least one, however large."""
+    """One pass, over all letters or those of a job. Whole transactions only; at least one, however large."""
     dialect.lock_ledger(connection)
     letters = _letters(connection, max_entries, job)
     if not letters:
@@ -27,7 +27,7 @@ def fold(connection: sa.Connection, max_entries: int, now: float, *, job: str | 
     entries = _entries_of(connection, [letter.txn for letter in letters])
     _seal(connection, [letter.txn for letter in letters], entries, now)
     _add_balances(connection, entries)
-    add_totals(connection, _by_job(letter for letter in letters if letter.kind == "usage"))
+    add_totals(connection, _by_job(letter for letter in letters if letter.kind == "usage" and letter.job))
     connection.execute(_HEARD, [{"of_id": letter.id} for letter in letters])
     return Fold(transactions=len(letters), entries=len(entries))
 

@@ -10,6 +10,8 @@ from infra.sql.shelf import Shelf, all_of
 from jobs.tenancy import Alias, Grant
 
 _grants, _aliases = tables.grants.c, tables.aliases.c
+_ALL_ALIASES = sa.select(tables.aliases).order_by(_aliases.alias, _aliases.tenant)
+_SEEN_ALIASES = _ALL_ALIASES.where(_aliases.tenant.in_([sa.literal(""), sa.bindparam("by_tenant")]))
 
 
 class SqlGrants(Shelf):
@@ -58,10 +60,11 @@ class SqlGrants(Shelf):
         return self._remove(mine, "alias.removed", tenant, alias, actor)
 
     def aliases(self, tenant: str | None = None) -> list[Alias]:
-        query = sa.select(tables.aliases).order_by(_aliases.alias, _aliases.tenant)
-        if tenant is not None:
-            query = query.where(_aliases.tenant.in_(["", tenant]))
-        return [Alias(**row._asdict()) for row in self._db.ask(all_of(query))]
+        if tenant is None:
+            found = self._db.ask(all_of(_ALL_ALIASES))
+        else:
+            found = self._db.ask(lambda c: c.execute(_SEEN_ALIASES, {"by_tenant": tenant}).all())
+        return [Alias(**row._asdict()) for row in found]
 
     def _remove(self, statement: sa.Delete, action: str, tenant: str, subject: str, actor: str) -> bool:
         runs: list[bool] = []

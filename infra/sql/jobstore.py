@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from infra.sql import codec, dialect, ends, folding, rows, tables
 from infra.sql.before import Before
-from infra.sql.shelf import Shelf, all_of
+from infra.sql.shelf import Shelf, all_of, in_order
 from jobs.errors import Conflict, NotFound, WrongState
 from jobs.model import InputFile, Job, JobState, Priority, TaskState, Usage
+from jobs.ports.store import End
 
 _jobs = tables.jobs.c
 _JOB = rows.jobs_with_totals.where(_jobs.id == sa.bindparam("of_job"))
+_OF_KEY = rows.jobs_with_totals.where(
+    _jobs.tenant == sa.bindparam("of_tenant"), _jobs.idempotency_key == sa.bindparam("of_key")
+)
 _input = tables.input_files.c
 _FILES = sa.select(_input.file).where(_input.job == sa.bindparam("of_job")).order_by(_input.place)
 _SHORTEST = 4  # characters of an abbreviated id
@@ -27,28 +31,33 @@ class SqlJobs(Shelf):
     """`jobs.ports.store.JobStore`."""
 
     def create_job(self, job: Job, files: Sequence[InputFile]) -> Job:
+        return self.create_jobs([(job, files)])[0]
+
+    def create_jobs(self, wanted: Sequence[tuple[Job, Sequence[InputFile]]]) -> list[Job]:
         """A `created_at` of 0 is set by the database's clock, and with it the deadline that `deadline_s` asks for."""
-        before = Before()
+        new = [_New(job, files, Before()) for job, files in wanted]
+        return self._db.write_all(self._create_job, new) if new else []
 
-        def work(connection: sa.Connection) -> Job:
-            if (made := _made_before(connection, job, before)) is not None:
-                return made
-            new = rows.job_row(job, created_at=job.created_at or self._db.now(connection))
-            if not dialect.insert_new(connection, tables.jobs, new):  # somebody was faster
-                return _made_before(connection, job, before) or _get(connection, job.id)
-            if files:
-                places = [{"job": job.id, "place": n, "file": codec.encode(file)} for n, file in enumerate(files)]
-                connection.execute(tables.input_files.insert(), places)
-            before.done = True
-            return _get(connection, job.id)
-
-        return self._db.write(work)
+    def _create_job(self, connection: sa.Connection, wanted: list[_New]) -> list[Job]:
+        now = self._db.now(connection)
+        return in_order(
+            wanted,
+            lambda new: (new.job.tenant, new.job.idempotency_key or "", new.job.id),
+            lambda new: _create(connection, new, now),
+        )
 
     def job_of_key(self, tenant: str, key: str) -> Job | None:
         return self._db.ask(lambda c: _of_key(c, tenant, key))
 
     def job(self, job_id: str) -> Job:
         return self._db.ask(lambda c: _get(c, job_id))
+
+    def jobs_named(self, job_ids: Sequence[str]) -> dict[str, Job]:
+        def read(connection: sa.Connection) -> dict[str, Job]:
+            these = rows.jobs_with_totals.where(dialect.among(connection, _jobs.id, list(job_ids)))
+            return {row.id: rows.job_of(row) for row in connection.execute(these)}
+
+        return self._db.ask(read) if job_ids else {}
 
     def find_job(self, text: str, tenant: str | None = None) -> Job:
         if text == "last":
@@ -133,38 +142,28 @@ class SqlJobs(Shelf):
         return self._db.write(work)
 
     def finalise(self, job_id: str, *, version: int, to: JobState, reason: str, manifest: str, void: Usage) -> bool:
-        task = tables.tasks.c
-        open_states = [state.value for state in TaskState if not state.terminal]
-        still_open = sa.exists().where(task.job == job_id, task.state.in_(open_states))
-        before = Before()
+        return self.finalise_all([End(job_id, version, to, reason, manifest, void)])[0]
 
-        def work(connection: sa.Connection) -> bool:
-            now = self._db.now(connection)
-            change = tables.jobs.update().where(
-                _jobs.id == job_id, _jobs.version == version, _jobs.planned, ~still_open, _jobs.state.not_in(_FINAL)
-            )
-            values = _entering(to, reason, now) | {"manifest": manifest, "void": codec.encode(void)}
-            if not connection.execute(change.values(values)).rowcount:
-                return before.done and _get(connection, job_id).state is to
-            while folding.fold(connection, _FOLD, now, job=job_id).transactions:
-                pass
-            folding.add_totals(connection, {job_id: (void, 0)})
-            ends.tell_of_job(connection, job_id, to.value, now)
-            before.done = True
-            return True
+    def finalise_all(self, ends: Sequence[End]) -> list[bool]:
+        if not ends:
+            return []
+        return self._db.write_all(self._finalise, [(end, Before()) for end in ends])
 
-        return self._db.write(work)
+    def _finalise(self, connection: sa.Connection, ends: list[tuple[End, Before]]) -> list[bool]:
+        now = self._db.now(connection)
+        return in_order(ends, lambda one: one[0].job, lambda one: _finalise(connection, *one, now))
 
     def unsealed(self) -> list[Job]:
         found = rows.jobs_with_totals.where(_jobs.finished_at.is_not(None), _jobs.sealed_at.is_(None))
         return self._all(found.order_by(_jobs.created_at, _jobs.id))
 
-    def set_sealed(self, job_id: str) -> None:
+    def set_sealed(self, job_ids: Sequence[str]) -> None:
         def work(connection: sa.Connection) -> None:
-            first = tables.jobs.update().where(_jobs.id == job_id, _jobs.sealed_at.is_(None))
-            connection.execute(first.values(sealed_at=self._db.now(connection)))
+            now = self._db.now(connection)
+            connection.execute(_SEALED, [{"of_job": name, "at": now} for name in sorted(job_ids)])
 
-        self._db.write(work)
+        if job_ids:
+            self._db.write(work)
 
     def _matching(self, text: str, tenant: str | None) -> list[Job]:
         """The job of this id, else all whose id begins (with or without "job-") or ends so, the newest first."""
@@ -186,6 +185,70 @@ _TURNS = {JobState.CANCELLING: 0, JobState.EXPIRING: 0, JobState.PAUSED: 2}
 _FINAL = [state.value for state in JobState if state.terminal]
 
 
+_open_task = tables.tasks.c
+_STILL_OPEN = sa.exists().where(
+    _open_task.job == _jobs.id,
+    _open_task.state.in_([tables.literal(state.value) for state in TaskState if not state.terminal]),
+)
+_FINALISE = (
+    tables.jobs.update()
+    .where(
+        _jobs.id == sa.bindparam("of_job"),
+        _jobs.version == sa.bindparam("of_version"),
+        _jobs.planned,
+        ~_STILL_OPEN,
+        _jobs.state.not_in([tables.literal(state) for state in _FINAL]),
+    )
+    .values(version=_jobs.version + 1)
+)  # sets the other columns that its parameters name
+_SEALED = (
+    tables.jobs.update()
+    .where(_jobs.id == sa.bindparam("of_job"), _jobs.sealed_at.is_(None))
+    .values(sealed_at=sa.bindparam("at"))
+)
+
+
+class _New(NamedTuple):
+    """A job that is to be written, with what an earlier run of that did."""
+
+    job: Job
+    files: Sequence[InputFile]
+    before: Before
+
+
+def _create(connection: sa.Connection, new: _New, now: float) -> Job:
+    job, before = new.job, new.before
+    row = rows.job_row(job, created_at=job.created_at or now)
+    if not dialect.insert_new(connection, tables.jobs, row):  # its id or key is taken
+        return _made_before(connection, job, before) or _get(connection, job.id)
+    if new.files:
+        places = [{"job": job.id, "place": n, "file": codec.encode(file)} for n, file in enumerate(new.files)]
+        connection.execute(tables.input_files.insert(), places)
+    before.done = True
+    return job.evolve(created_at=row["created_at"], deadline_at=row["deadline_at"])
+
+
+def _finalise(connection: sa.Connection, end: End, before: Before, now: float) -> bool:
+    change = {
+        "of_job": end.job,
+        "of_version": end.version,
+        "state": end.to.value,
+        "reason": codec.storable(end.reason),
+        "finished_at": now,
+        "manifest": end.manifest,
+        "void": codec.encode(end.void),
+    }
+    if not connection.execute(_FINALISE, change).rowcount:
+        return before.done and _get(connection, end.job).state is end.to
+    while folding.fold(connection, _FOLD, now, job=end.job).transactions:
+        pass
+    if end.void.rows:
+        folding.add_totals(connection, {end.job: (end.void, 0)})
+    ends.tell_of_job(connection, end.job, end.to.value, now)
+    before.done = True
+    return True
+
+
 def _get(connection: sa.Connection, job_id: str) -> Job:
     row = connection.execute(_JOB, {"of_job": job_id}).one_or_none()
     if row is None:
@@ -198,7 +261,7 @@ def _unknown(job_id: str) -> NotFound:
 
 
 def _of_key(connection: sa.Connection, tenant: str, key: str) -> Job | None:
-    row = connection.execute(_of_tenant(tenant).where(_jobs.idempotency_key == key)).one_or_none()
+    row = connection.execute(_OF_KEY, {"of_tenant": tenant, "of_key": key}).one_or_none()
     return None if row is None else rows.job_of(row)
 
 

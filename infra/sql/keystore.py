@@ -11,10 +11,17 @@ from infra.sql import codec, dialect, tenantstore, trail
 from infra.sql import tables_filing as tables
 from infra.sql.shelf import Shelf, all_of
 from jobs.errors import Conflict, NotFound
-from jobs.tenancy import ApiKey, Role, Scope, Tenant
+from jobs.tenancy import ApiKey, RequestLimits, Role, Scope, Tenant
 
 _keys = tables.api_keys.c
 _AS_THEY_ARE = tuple(name for name in ApiKey.__slots__ if name not in {"role", "scopes"})
+
+_OF_DIGEST = (
+    sa.select(tables.api_keys)
+    .join(tables.tenants, tables.tenants.c.name == _keys.tenant)
+    .add_columns(*(column.label(f"tenant_{column.name}") for column in tables.tenants.c))
+    .where(_keys.digest == sa.bindparam("of_digest"))
+)  # made once: every request asks it
 
 
 class SqlKeys(Shelf):
@@ -44,24 +51,37 @@ class SqlKeys(Shelf):
         return found
 
     def key_by_digest(self, digest: str) -> tuple[ApiKey, Tenant] | None:
-        both = sa.select(tables.api_keys).join(tables.tenants, tables.tenants.c.name == _keys.tenant)
-        query = both.add_columns(*(column.label(f"tenant_{column.name}") for column in tables.tenants.c))
-        row = self._db.ask(lambda c: c.execute(query.where(_keys.digest == digest)).one_or_none())
+        row = self._db.ask(lambda c: c.execute(_OF_DIGEST, {"of_digest": digest}).one_or_none())
         if row is None:
             return None
         names = tables.tenants.c.keys()
         return _key(row), Tenant(**{name: getattr(row, f"tenant_{name}") for name in names})
 
-    def keys(self, tenant: str | None = None) -> list[ApiKey]:
-        query = sa.select(tables.api_keys).order_by(_keys.created_at.desc(), _keys.id.desc())
+    def keys(self, tenant: str | None = None, *, after: str | None = None, limit: int | None = None) -> list[ApiKey]:
+        query = sa.select(tables.api_keys).order_by(_keys.created_at.desc(), _keys.id.desc()).limit(limit)
         if tenant is not None:
             query = query.where(_keys.tenant == tenant)
+        if after is not None:
+            last = self.key(after, tenant)
+            query = query.where(sa.tuple_(_keys.created_at, _keys.id) < (last.created_at, last.id))
         return [_key(row) for row in self._db.ask(all_of(query))]
 
     def end_key(self, key_id: str, *, tenant: str | None, at: float | None, actor: str) -> ApiKey:
         def work(connection: sa.Connection) -> ApiKey:
             now = self._db.now(connection)
             return _end(connection, _locked(connection, key_id, tenant), at or now, actor, now=now)
+
+        return self._db.write(work)
+
+    def limit_key(self, key_id: str, limits: RequestLimits, *, tenant: str | None, actor: str) -> ApiKey:
+        def work(connection: sa.Connection) -> ApiKey:
+            key = _locked(connection, key_id, tenant)
+            changed = {name: to for name, to in limits.fields.items() if getattr(key, name) != to}
+            if changed:
+                connection.execute(tables.api_keys.update().where(_keys.id == key.id).values(changed))
+                detail = " ".join([f"{key.shown}…", *(f"{name}={to}" for name, to in changed.items())])
+                _note(connection, "key.limited", key, detail, actor, self._db.now(connection))
+            return key.evolve(**changed)
 
         return self._db.write(work)
 
@@ -77,6 +97,7 @@ def _add(connection: sa.Connection, key: ApiKey, actor: str, *, now: float) -> A
     detail = f"{key.shown}… role={key.role} scopes={','.join(sorted(key.scopes))}"
     detail += f" expires_at={key.expires_at}" if key.expires_at is not None else ""
     detail += f" replaces={key.replaces}" if key.replaces else ""
+    detail += "".join(f" {name}={to}" for name, to in RequestLimits.of(key).fields.items() if to is not None)
     _note(connection, "key.created", key, detail, actor, now)
     return key
 
@@ -105,7 +126,8 @@ def _find(connection: sa.Connection, key_id: str, *, lock: bool = False) -> ApiK
 
 def _row(key: ApiKey) -> dict[str, Any]:
     row = {name: getattr(key, name) for name in _AS_THEY_ARE}
-    return row | {"role": key.role.value, "scopes": codec.encode(sorted(key.scopes))}
+    said = {"name": codec.storable(key.name), "project": codec.storable(key.project)}
+    return row | said | {"role": key.role.value, "scopes": codec.encode(sorted(key.scopes))}
 
 
 def _key(row: Any) -> ApiKey:

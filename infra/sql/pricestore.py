@@ -13,6 +13,8 @@ from jobs.tenancy import ITSELF
 
 _prices = tables.prices.c
 
+_NEWEST = sa.select(_prices.price).where(_prices.model == sa.bindparam("of_model")).order_by(_prices.id.desc()).limit(1)
+
 
 class SqlPrices(Shelf):
     """`jobs.ports.store.PriceStore`."""
@@ -32,8 +34,7 @@ class SqlPrices(Shelf):
         self._db.write(work)
 
     def price(self, model: str) -> Price | None:
-        newest = sa.select(_prices.price).where(_prices.model == model).order_by(_prices.id.desc()).limit(1)
-        text = self._db.ask(lambda c: c.execute(newest).scalar_one_or_none())
+        text = self._db.ask(lambda c: c.execute(_NEWEST, {"of_model": model}).scalar_one_or_none())
         return None if text is None else codec.decode(Price, text)
 
     def prices(self) -> list[Price]:

@@ -80,7 +80,7 @@ def job_of(row: Any) -> Job:
         tags=tags_of(row.tags),
         creator=row.creator,
         spec=spec_of(row.spec),
-        price=_price_of(row.price),
+        price=price_of(row.price),
         pool=row.pool,
         priority=Priority(row.priority),
         state=JobState(row.state),
@@ -107,7 +107,8 @@ def spec_of(text: str) -> JobSpec:
 
 
 @lru_cache(maxsize=256)
-def _price_of(text: str) -> Price:
+def price_of(text: str) -> Price:
+    """A frozen price, of which there are few."""
     return codec.decode(Price, text)
 
 

@@ -19,7 +19,9 @@ from infra.sql.ledgerstore import SqlLedger
 from infra.sql.outboxstore import SqlOutbox
 from infra.sql.postgres import PostgresDatabase, PostgresPolicy
 from infra.sql.pricestore import SqlPrices
+from infra.sql.ratestore import SqlRates
 from infra.sql.replaystore import SqlReplays
+from infra.sql.requeststore import SqlRequests
 from infra.sql.sweepstore import SqlSweep
 from infra.sql.taskstore import SqlTasks
 from infra.sql.tenantstore import SqlTenants
@@ -45,6 +47,8 @@ class SqlStore(
     SqlTasks,
     SqlOutbox,
     SqlLedger,
+    SqlRequests,
+    SqlRates,
     SqlPrices,
     SqlFleet,
     SqlSweep,

@@ -254,5 +254,8 @@ STORAGE: dict[str, dict[str, float]] = {
     # Queues: rows come and go, and what they leave behind lies where the next are looked for.
     "outbox": {"autovacuum_vacuum_scale_factor": 0.01},
     "inbox": {"autovacuum_vacuum_scale_factor": 0.01},
+    # A few rows that change all the time: room for their next versions in the same page.
+    "rate_state": {"fillfactor": 50, "autovacuum_vacuum_scale_factor": 0.01},
+    "slot_leases": {"fillfactor": 50, "autovacuum_vacuum_scale_factor": 0.01},
 }
 """How PostgreSQL keeps them."""

@@ -17,6 +17,9 @@ tenants = sa.Table(
     maybe("enqueued_tokens_limit", sa.BigInteger),
     time("created_at"),
     maybe("disabled_at", sa.Double),
+    maybe("requests_per_minute", sa.BigInteger),
+    maybe("tokens_per_minute", sa.BigInteger),
+    maybe("concurrent_requests", sa.BigInteger),
 )
 
 # Of its own: the counter changes with every batch, a tenant's record hardly ever.
@@ -37,6 +40,9 @@ api_keys = sa.Table(
     maybe("expires_at", sa.Double),
     maybe("revoked_at", sa.Double),
     maybe("replaces"),
+    maybe("requests_per_minute", sa.BigInteger),
+    maybe("tokens_per_minute", sa.BigInteger),
+    maybe("concurrent_requests", sa.BigInteger),
     sa.Index("api_keys_newest", "created_at", "id"),
     sa.Index("api_keys_of_tenant", "tenant", "created_at", "id"),
 )

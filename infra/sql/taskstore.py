@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from itertools import islice
 from typing import Any
 
 import sqlalchemy as sa
 
 from infra.sql import codec, dialect, moving, rows, tables
-from infra.sql.shelf import Shelf, all_of
+from infra.sql.shelf import Shelf, in_order
 from jobs.errors import Broken, NotFound, Unavailable
 from jobs.model import Job, JobState, Part, Priority, Task, TaskState, Usage
 from jobs.moves import Answer, Move
@@ -20,6 +21,13 @@ _tasks = tables.tasks.c
 _LEASED = _tasks.state == tables.literal(TaskState.LEASED.value)
 _ALL = sa.select(tables.tasks)
 _PAGE = 1000
+_part = tables.parts.c
+_PARTS = (
+    sa.select(tables.parts)
+    .where(_part.job == sa.bindparam("of_job"), _part.position > sa.bindparam("after"))
+    .order_by(_part.position)
+    .limit(_PAGE)
+)
 _BEAT = (
     tables.tasks.update()
     .where(_tasks.id == sa.bindparam("of_task"), _tasks.token == sa.bindparam("of_token"), _LEASED)
@@ -31,16 +39,15 @@ class SqlTasks(Shelf):
     """`jobs.ports.store.TaskStore`."""
 
     def plan_segment(self, job_id: str, segment: int, tasks: Sequence[Task], *, last: bool) -> bool:
-        new = [rows.task_row(task, f"{segment:08d}.{number:06d}") for number, task in enumerate(tasks)]
+        return self.plan_segments([(job_id, segment, tasks, last)])[0]
 
-        def work(connection: sa.Connection) -> bool:
-            if not _next_segment(connection, job_id, segment, last=last):
-                return False
-            if new:
-                connection.execute(tables.tasks.insert(), new)
-            return True
+    def plan_segments(self, planned: Sequence[tuple[str, int, Sequence[Task], bool]]) -> list[bool]:
+        return self._db.write_all(self._plan_segment, planned) if planned else []
 
-        return self._db.write(work)
+    def _plan_segment(
+        self, connection: sa.Connection, planned: list[tuple[str, int, Sequence[Task], bool]]
+    ) -> list[bool]:
+        return _plan(connection, planned)
 
     def make(self, moves: Sequence[Move]) -> list[Answer]:
         """Raises the first error of a member once all others have been tried alone; Unavailable at once."""
@@ -93,7 +100,8 @@ class SqlTasks(Shelf):
 
     def tasks(self, job_id: str, states: frozenset[TaskState], limit: int = 1000) -> list[Task]:
         """One index scan of at most `limit` rows a state: a query over several states would sort all their tasks."""
-        found = self._db.ask(lambda c: [c.execute(_in_state(job_id, state, limit)).all() for state in sorted(states)])
+        asked = {"of_job": job_id, "most": limit}
+        found = self._db.ask(lambda c: [c.execute(_in_state(state), asked).all() for state in sorted(states)])
         merged = heapq.merge(*found, key=lambda row: str(row.position))
         return [rows.task_of(row) for row in islice(merged, limit)]
 
@@ -180,10 +188,10 @@ class SqlTasks(Shelf):
 
     def parts(self, job_id: str) -> Iterator[Part]:
         """By pages, so that no read transaction stays open while the caller works."""
-        part, after = tables.parts.c, ""
+        after = ""
         while True:
-            query = sa.select(tables.parts).where(part.job == job_id, part.position > after)
-            page = self._db.ask(all_of(query.order_by(part.position).limit(_PAGE)))
+            asked = {"of_job": job_id, "after": after}
+            page = self._db.ask(partial(_page_of_parts, asked))
             yield from map(rows.part_of, page)
             if len(page) < _PAGE:
                 return
@@ -193,6 +201,22 @@ class SqlTasks(Shelf):
         held = tables.reservations.c
         query = sa.select(held.task, held.amount_pico).where(held.job == job_id, held.state == tables.literal("open"))
         return self._db.ask(lambda c: {row.task: row.amount_pico for row in c.execute(query)})
+
+
+def _plan(connection: sa.Connection, planned: list[tuple[str, int, Sequence[Task], bool]]) -> list[bool]:
+    new: list[dict[str, Any]] = []
+
+    def plan(one: tuple[str, int, Sequence[Task], bool]) -> bool:
+        job_id, segment, tasks, last = one
+        if not _next_segment(connection, job_id, segment, last=last):
+            return False
+        new.extend(rows.task_row(task, f"{segment:08d}.{number:06d}") for number, task in enumerate(tasks))
+        return True
+
+    answers = in_order(planned, lambda one: one[:2], plan)
+    if new:
+        connection.execute(tables.tasks.insert(), new)
+    return answers
 
 
 def _next_segment(connection: sa.Connection, job_id: str, segment: int, *, last: bool) -> bool:
@@ -210,9 +234,17 @@ def _next_segment(connection: sa.Connection, job_id: str, segment: int, *, last:
     return False
 
 
-def _in_state(job_id: str, state: TaskState, limit: int) -> sa.Select[Any]:
-    mine = sa.select(tables.tasks).where(_tasks.job == job_id, _tasks.state == state.value)
-    return mine.order_by(_tasks.position).limit(limit)
+def _page_of_parts(asked: dict[str, str], connection: sa.Connection) -> Sequence[sa.Row[Any]]:
+    return connection.execute(_PARTS, asked).all()
+
+
+@cache
+def _in_state(state: TaskState) -> sa.Select[Any]:
+    """A statement a state, each made once; the state stands in it, for indexes of some states."""
+    mine = sa.select(tables.tasks).where(
+        _tasks.job == sa.bindparam("of_job"), _tasks.state == tables.literal(state.value)
+    )
+    return mine.order_by(_tasks.position).limit(sa.bindparam("most", type_=sa.Integer))
 
 
 def _with_progress(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[tuple[Task, Usage]]:

@@ -99,6 +99,9 @@ def _row(tenant: Tenant, now: float) -> dict[str, Any]:
         "name": tenant.name,
         "title": tenant.title,
         "enqueued_tokens_limit": tenant.enqueued_tokens_limit,
+        "requests_per_minute": tenant.requests_per_minute,
+        "tokens_per_minute": tenant.tokens_per_minute,
+        "concurrent_requests": tenant.concurrent_requests,
         "created_at": tenant.created_at or now,
         "disabled_at": now if tenant.disabled_at == 0 else tenant.disabled_at,
     }

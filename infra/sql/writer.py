@@ -94,9 +94,11 @@ class Writer:
         with self._changed:
             if self._closed:
                 raise Broken(reason="a closed database was written to")
+            sooner = not self._waiting or member.due < self._soonest()
             self._waiting.append(member)
             self._start()
-            self._changed.notify_all()
+            if sooner or len(self._waiting) >= self._pace.members:  # else it goes with those who came before it
+                self._changed.notify_all()
         return member.future.result()
 
     def close(self) -> None:
@@ -145,7 +147,10 @@ class Writer:
             return gap
         if self._pace.writers > 1 and not self._busy:
             return gap
-        return max(gap, min(member.due for member in self._waiting) - now)
+        return max(gap, self._soonest() - now)
+
+    def _soonest(self) -> float:
+        return min(member.due for member in self._waiting)
 
     def _commit(self, group: Sequence[_Member]) -> None:
         try:

@@ -13,6 +13,8 @@ Message = tuple[str, str] | tuple[str, str, str]
 `tool_calls` of an assistant (their arguments as text), or the `tool_call_id` that a tool's message answers.
 """
 TokenIds = tuple[int, ...]
+Place = tuple[str, float, Sequence[tuple[str, float]]]
+"""A generated token, its log probability, and the likeliest tokens there with theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class RequestProfile:
     dimensions: for embeddings, the size asked for; None for the model's own.
     tools: OpenAI's list of tools as canonical JSON, shown to the model by its chat template; None for none.
     tool_choice: `auto`; or, where `schema` makes the model call tools, `required`, or the name of the one to call.
-    stream: whether pieces of each row are wanted while it runs.
+    stream: whether pieces of each row are told while it runs. None of an embedding, nor where there are `tools`: what
+        is text and what is a call is known at the end.
     """
 
     key: str
@@ -53,6 +56,11 @@ class RequestProfile:
     tool_choice: str = "auto"
     stream: bool = False
 
+    @property
+    def streams(self) -> bool:
+        """Whether pieces are told."""
+        return self.stream and self.kind != "embedding" and self.tools is None
+
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
@@ -65,6 +73,8 @@ class EngineRequest:
 @dataclass(frozen=True, slots=True)
 class EngineResult:
     """What became of one row. Token counts: `cached_tokens` ≤ `input_tokens`; a row in error may have 0 of all.
+
+    An aborted row has the text and the counts of what was generated till then; all are 0 before its first token.
 
     Several answers to one input count its tokens once, and the output of all; several inputs count each. `text`,
     `embedding`: the first answer. finish_reason: "length" if any answer was cut.
@@ -86,6 +96,22 @@ class EngineResult:
     error_code: str | None = None
     error_message: str | None = None
     answers: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePiece:
+    """What was generated of one row since its last piece. choice: which of its answers, by input and then by choice.
+
+    An answer's pieces, joined, are the text, the output tokens and the places that its result has; a result does not
+    count on them, it says all again. text: may be empty, where a token is no whole character yet, or may become a stop
+    string. tokens: only where `logprobs` were asked for; as many as `output_tokens`.
+    """
+
+    id: int
+    choice: int
+    text: str
+    output_tokens: int = 0
+    tokens: Sequence[Place] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +142,7 @@ class Occupancy:
 
 
 class Engine(Protocol):
-    """One engine on its accelerators. Used from one thread at a time.
+    """One engine on its accelerators. Used from one thread at a time, but for `wake` and `occupancy`.
 
     Life: `start` → any number of `submit` / `poll` / `abort` → `stop`. After `EngineDied` (its subclass `EngineHung`
     too) every row that was inside is lost, the engine's processes are gone, and `start` may be called again.
@@ -135,15 +161,27 @@ class Engine(Protocol):
         ...
 
     def poll(self, timeout_s: float) -> list[EngineResult]:
-        """Rows that finished since the last call; waits up to `timeout_s` for the first one.
+        """Rows that finished since the last call; waits up to `timeout_s` for the first one, for a piece or for `wake`.
 
         Raises EngineDied when the engine ended, EngineHung (after ending it) when rows are inside and no token
         moved for the hang time-out.
         """
         ...
 
+    def take_pieces(self) -> list[EnginePiece]:
+        """What was generated of rows with a `stream` profile and not yet taken, in order; never waits.
+
+        To be called after each `poll`: the pieces of a row that `poll` returned are all there by then. A death is told
+        by `poll` once the pieces that came before it were taken.
+        """
+        ...
+
+    def wake(self) -> None:
+        """From any thread: let the `poll` that runs return now, or else the next one."""
+        ...
+
     def abort(self, ids: Sequence[int]) -> None:
-        """Stop these rows. Each still comes back from `poll` once: finished, or with finish_reason "abort"."""
+        """Stop these rows. Each still comes back from `poll` once, at once: finished, or with finish_reason "abort"."""
         ...
 
     def in_flight(self) -> int:

@@ -40,6 +40,10 @@ class FileStore(Protocol):
         """
         ...
 
+    def add_files(self, files: Sequence[StoredFile]) -> list[StoredFile]:
+        """As `add_file` for each, in one transaction."""
+        ...
+
     def file(self, file_id: str, tenant: str) -> StoredFile:
         """Raises NotFound, also for a deleted or expired one."""
         ...
@@ -108,6 +112,10 @@ class BatchStore(Protocol):
         More `enqueued_tokens` than before are held if there is room, fewer are returned, and in a terminal status all
         are: then 0 is written. Raises QuotaExceeded, and nothing is changed.
         """
+        ...
+
+    def change_batches(self, batches: Sequence[Batch]) -> list[Batch | None]:
+        """As `change_batch` for each, in one transaction; the first error is raised once all are through."""
         ...
 
     def enqueued_tokens(self, tenant: str) -> int:

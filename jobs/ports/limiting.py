@@ -1,8 +1,14 @@
-"""Port of rate limits: requests and tokens a minute, and requests at a time, of a key and of its tenant."""
+"""Ports of rate limits: requests and tokens a minute, and requests at a time, of a key and of its tenant.
+
+A replica of the API decides from what it holds ahead of each limit, its *allotment*; where that does not reach, it asks
+the state that all replicas share, in rounds.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
 from jobs.model import Value
@@ -25,7 +31,10 @@ class Standing(Value):
 
 
 class Hold(Protocol):
-    """One request's share of its caller's limits. Exactly one of the two ends it; a second call does nothing."""
+    """One request's share of its caller's limits. Exactly one of the two ends it; a second call does nothing.
+
+    Neither waits, nor fails: what is given back goes to the shared state a little later.
+    """
 
     @property
     def standing(self) -> Standing:
@@ -54,4 +63,86 @@ class Limiter(Protocol):
         All of the caller's limits or none is taken. Raises RateLimited (a QuotaExceeded: which limit, `retry_after_s`,
         its `standing`), which changes no counter; Unavailable.
         """
+        ...
+
+
+# ---- the shared state ---------------------------------------------------------------------------
+
+
+class Kind(StrEnum):
+    """What a limit counts."""
+
+    REQUESTS = "requests"
+    TOKENS = "tokens"
+    PLACES = "places"
+    """Requests at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge(Value):
+    """What a limit is about. scope: `key:ID` or `tenant:NAME`."""
+
+    scope: str
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand(Value):
+    """Units wanted of a limit: `cost` now, and `ahead` besides if there is plenty."""
+
+    gauge: Gauge
+    limit: int
+    cost: int
+    ahead: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round(Value):
+    """What a replica says to the shared state at once.
+
+    holder: the replica; it says one round at a time. asks: each is granted in all its demands or in none.
+    back: (gauge, limit, units) of rates that it took and did not use; negative: used without having taken them.
+    held: places that it holds, by scope, before it asks for more, with their limit; its claim lasts for lease_s.
+    """
+
+    holder: str
+    lease_s: float
+    asks: Sequence[Sequence[Demand]] = ()
+    back: Sequence[tuple[Gauge, int, int]] = ()
+    held: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level(Value):
+    """A limit as the shared state has it. remaining: units that nobody holds. reset_s: until all are there again; 0 for
+    places.
+    """
+
+    remaining: int
+    reset_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict(Value):
+    """The answer to one ask. refused: which of its demands there is no room for, with the longest wait; None: granted.
+
+    ahead: units granted ahead, by demand. levels: by demand, after it. wait_s: of a refusal; None where it can never be
+    granted.
+    """
+
+    refused: int | None = None
+    wait_s: float | None = None
+    ahead: Sequence[int] = ()
+    levels: Sequence[Level] = ()
+
+
+class RateStore(Protocol):
+    """The state of all limits. A method is one transaction; each raises Unavailable."""
+
+    def take_rates(self, said: Round) -> list[Verdict]:
+        """First what comes back, then the asks in their order, a verdict for each."""
+        ...
+
+    def rate_levels(self, limits: Sequence[tuple[Gauge, int]]) -> list[Level]:
+        """How limits stand, in order; changes nothing."""
         ...

@@ -30,6 +30,10 @@ class Objects(Protocol):
         """Write the whole object or nothing. The same bytes again are fine; others raise Exists."""
         ...
 
+    def put_many(self, items: Sequence[tuple[str, bytes]]) -> list[ObjectFacts]:
+        """As `put_if_absent` for each (URI, data), several at once where that helps. Raises the first error."""
+        ...
+
     def put_file_if_absent(self, uri: str, local: Path) -> ObjectFacts:
         """As `put_if_absent`, moving a finished local file to its place."""
         ...

@@ -41,12 +41,12 @@ class Final(Value):
 
 
 class Publisher(Protocol):
-    """The finaliser's file work. Every step may be repeated after a crash, with the same bytes."""
+    """The finaliser's file work, of several jobs. Every step may be repeated after a crash, with the same bytes."""
 
-    def publish(self, job: Job, parts: Iterable[Part], final: Final) -> str:
-        """`part-NNNNN.parquet` …, then `_manifest.json`; the manifest's URI."""
+    def publish_all(self, ends: Sequence[tuple[Job, Iterable[Part], Final]]) -> list[str]:
+        """Of each `part-NNNNN.parquet` …, then `_manifest.json`; the manifests' URIs."""
         ...
 
-    def seal(self, job: Job) -> None:
-        """`_SUCCESS`, after the database has the job's end; then what readers do not need is removed."""
+    def seal_all(self, jobs: Sequence[Job]) -> None:
+        """`_SUCCESS`, after the database has the jobs' ends; then what readers do not need is removed."""
         ...

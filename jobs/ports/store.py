@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from jobs.ledger import Entry
 from jobs.model import InputFile, Job, JobState, Message, Part, Price, Priority, Task, TaskState, Usage, Value
 from jobs.moves import Answer, Move
 from jobs.ports.census import CensusStore
 from jobs.ports.filing import FilingStore
+from jobs.ports.limiting import RateStore
+from jobs.ports.live import PostingStore
 from jobs.ports.sweeping import SweepStore
 from jobs.ports.tenancy import TenantStore
 from jobs.ports.webhooks import WebhookStore
@@ -78,7 +80,11 @@ class VerifyReport(Value):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementLine(Value):
-    """One line of a cost statement: a job's postings of one kind, by token class ("" where none)."""
+    """One line of a cost statement: a job's postings of one kind, by token class ("" where none).
+
+    Interactive requests have no job (""): their lines are summed by model and key (`creator`), and by whether the price
+    was an example.
+    """
 
     job: str
     project: str
@@ -89,7 +95,21 @@ class StatementLine(Value):
     amount_pico: int
     currency: str
     example_price: bool
+    creator: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
+
+
+class End(NamedTuple):
+    """How a job is to end. version: of its record, which must not have changed. manifest: URI of the published one.
+    void: the rows of void tasks, added to the totals.
+    """
+
+    job: str
+    version: int
+    to: JobState
+    reason: str
+    manifest: str
+    void: Usage
 
 
 class JobStore(Protocol):
@@ -99,12 +119,20 @@ class JobStore(Protocol):
         """Write the job; with an idempotency key that the tenant used before, the job made then is returned."""
         ...
 
+    def create_jobs(self, wanted: Sequence[tuple[Job, Sequence[InputFile]]]) -> list[Job]:
+        """As `create_job` for each, in one transaction. Raises Conflict, and then none is written."""
+        ...
+
     def job_of_key(self, tenant: str, key: str) -> Job | None:
         """The job that a tenant's idempotency key made."""
         ...
 
     def job(self, job_id: str) -> Job:
         """The job with its folded totals. Raises NotFound."""
+        ...
+
+    def jobs_named(self, job_ids: Sequence[str]) -> dict[str, Job]:
+        """As `job` for each, by id; unknown ones are left out."""
         ...
 
     def find_job(self, text: str, tenant: str | None = None) -> Job:
@@ -153,17 +181,20 @@ class JobStore(Protocol):
     def finalise(self, job_id: str, *, version: int, to: JobState, reason: str, manifest: str, void: Usage) -> bool:
         """job → final, guarded by its version and by all tasks being terminal and planned; False if it lost.
 
-        Folds what is left of the job's inbox first, so that its totals are final. manifest: URI of the published
-        manifest. void: the rows of void tasks, added to the totals.
+        Folds what is left of the job's inbox first, so that its totals are final. See `End`.
         """
+        ...
+
+    def finalise_all(self, ends: Sequence[End]) -> list[bool]:
+        """As `finalise` for each, in one transaction."""
         ...
 
     def unsealed(self) -> list[Job]:
         """Jobs in a final state whose `_SUCCESS` is not known to be written: a process died in between."""
         ...
 
-    def set_sealed(self, job_id: str) -> None:
-        """`_SUCCESS` is written."""
+    def set_sealed(self, job_ids: Sequence[str]) -> None:
+        """The `_SUCCESS` of each is written."""
         ...
 
 
@@ -172,6 +203,10 @@ class TaskStore(Protocol):
 
     def plan_segment(self, job_id: str, segment: int, tasks: Sequence[Task], *, last: bool) -> bool:
         """Insert all tasks of a segment, once. False if the segment was planned before. `last` sets job.planned."""
+        ...
+
+    def plan_segments(self, planned: Sequence[tuple[str, int, Sequence[Task], bool]]) -> list[bool]:
+        """As `plan_segment` for each (job, segment, tasks, last), in one transaction."""
         ...
 
     def make(self, moves: Sequence[Move]) -> list[Answer]:
@@ -260,8 +295,8 @@ class LedgerStore(Protocol):
         """Drain the inbox: balances, job totals, one sealed block; one transaction. Any process may call it."""
         ...
 
-    def unfolded(self, job_id: str) -> bool:
-        """Whether something of a job's is still in the inbox."""
+    def unfolded(self, job_ids: Sequence[str]) -> bool:
+        """Whether something of any of these jobs is still in the inbox."""
         ...
 
     def balances(self) -> dict[tuple[str, str], int]:
@@ -273,13 +308,14 @@ class LedgerStore(Protocol):
         ...
 
     def statement(self, tenant: str, *, since: float | None = None, until: float | None = None) -> list[StatementLine]:
-        """Usage postings of a tenant summed by job, model and token class (waste is the platform's and not here)."""
+        """Usage postings of a tenant summed by job, model, key and token class; waste is the platform's, not here."""
         ...
 
     def verify(self) -> VerifyReport:
         """Read the whole book: every transaction balances, balances equal entries, the hash chain is whole.
 
-        Also: every task that is done (or was drained) has its charge, equal to its usage at the job's price.
+        Also: every task that is done (or was drained) has its charge, equal to its usage at the job's price; and so has
+        every request that was served.
         """
         ...
 
@@ -319,6 +355,8 @@ class Store(
     TaskStore,
     OutboxStore,
     LedgerStore,
+    PostingStore,
+    RateStore,
     PriceStore,
     FleetStore,
     SweepStore,

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from jobs.tenancy import Alias, ApiKey, AuditEvent, Grant, Tenant
+from jobs.tenancy import Alias, ApiKey, AuditEvent, Grant, RequestLimits, Tenant
 
 
 class TenantStore(Protocol):
     """Times that are 0.0 in what is given are set by the database's clock. The tenant `default` is always there."""
 
     def put_tenant(self, tenant: Tenant, actor: str) -> Tenant:
-        """Make a tenant, or change its title, limit or `disabled_at`. What changes nothing is not noted."""
+        """Make a tenant, or change its title, limits or `disabled_at`. What changes nothing is not noted."""
         ...
 
     def tenant(self, name: str) -> Tenant:
@@ -34,8 +34,8 @@ class TenantStore(Protocol):
         """Whatever its state: the caller asks `opens`. By index."""
         ...
 
-    def keys(self, tenant: str | None = None) -> list[ApiKey]:
-        """The newest first."""
+    def keys(self, tenant: str | None = None, *, after: str | None = None, limit: int | None = None) -> list[ApiKey]:
+        """The newest first; after: this key of the same tenant. Raises NotFound for one that it has not."""
         ...
 
     def replace_key(self, key: ApiKey, *, overlap_s: float, actor: str) -> ApiKey:
@@ -48,6 +48,10 @@ class TenantStore(Protocol):
 
     def end_key(self, key_id: str, *, tenant: str | None, at: float | None, actor: str) -> ApiKey:
         """Revoke a key at a time (None: now). An earlier end stays. Raises NotFound, also for another tenant's."""
+        ...
+
+    def limit_key(self, key_id: str, limits: RequestLimits, *, tenant: str | None, actor: str) -> ApiKey:
+        """Set all limits of a key. What changes nothing is not noted. Raises NotFound, also for another tenant's."""
         ...
 
     def put_grant(self, grant: Grant, actor: str) -> None:

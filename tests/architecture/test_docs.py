@@ -38,7 +38,7 @@ COMPOSITION_ROOTS = (
     "workers/actors/",
     "infra/bootstrap.py",
 )
-BESIDE_ROOTS = ("infra/settings/", "infra/doctor.py")
+BESIDE_ROOTS = ("infra/settings/", "infra/doctor/")
 HEAVY = {"alembic", "jinja2", "numpy", "pyarrow", "rich", "sqlalchemy", "structlog", "torch", "transformers", "vllm"}
 
 
@@ -101,7 +101,7 @@ def is_in(path: Path, places) -> bool:
 
 
 def settings_nobody_reads() -> set[str]:
-    roots = [path for path in SOURCES if is_in(path, (*COMPOSITION_ROOTS, "infra/doctor.py"))]
+    roots = [path for path in SOURCES if is_in(path, (*COMPOSITION_ROOTS, "infra/doctor/"))]
     read = names_read_in(roots)
     table = (ROOT / "infra/settings/table.py").read_text()
     through_a_property = {"home", "log_file"} if re.search(r"self\.home / |self\.log_file\.parent", table) else set()

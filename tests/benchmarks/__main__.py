@@ -9,6 +9,11 @@ of the REST API, only where named (`make bench-api`):
 
     api            creates, reads, inline rows, batches of one line, large files; by uvicorn and by Ray Serve
 
+of interactive requests, only where named (`make bench-interactive`):
+
+    doors          pieces from a worker to the API: our frames over TCP, and Ray's streaming generators
+    interactive    streamed chats and embeddings beside vLLM's own server, and chats beside full batch work
+
 and of a cluster, only where named (`make bench-cluster`):
 
     cluster        the million through Kafka, PostgreSQL, S3 and Ray beside the embedded run
@@ -18,7 +23,8 @@ and of a cluster, only where named (`make bench-cluster`):
 ROUNDS (5; cluster 3): rounds of those that compare. ROWS (1,000,000): rows of million and cluster. WORKERS (1): of the
 cluster's pool. URGENT (100): small jobs of each priority. CHATS (4000): of cluster_vllm. Of the API: SECONDS (3) of
 each round of creates and reads, API_ROWS (100,000), BATCHES (1000), UPLOAD_MIB (256) and DOWNLOAD_MIB (1024) go through
-it; SERVE (1): 0 leaves Ray Serve out. Files go to build/benchmarks.
+it; SERVE (1): 0 leaves Ray Serve out. Of interactive requests: TURN (10) seconds a turn; ROUNDS, SERVE. Files go to
+build/benchmarks.
 """
 
 from __future__ import annotations
@@ -31,7 +37,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import against_vllm, api, cluster, cluster_vllm, commits, embeddings, machine, million, urgent
+from tests.benchmarks import (
+    against_vllm,
+    api,
+    cluster,
+    cluster_vllm,
+    commits,
+    doors,
+    embeddings,
+    interactive,
+    machine,
+    million,
+    urgent,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "benchmarks"
@@ -71,6 +89,15 @@ OF_THE_API: dict[str, Callable[[Path], None]] = {
 }
 
 
+OF_REQUESTS: dict[str, Callable[[Path], None]] = {
+    "doors": lambda folder: doors.run(folder, seconds=_number("SECONDS", 3)),
+    "interactive": lambda folder: interactive.run(
+        folder,
+        interactive.Sizes(seconds=_number("TURN", 10), rounds=_number("ROUNDS", 5), cluster=bool(_number("SERVE", 1))),
+    ),
+}
+
+
 def _if_possible(piece: Callable[[], None]) -> None:
     """A service that is not there skips a test, and a benchmark too."""
     try:
@@ -84,7 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=usage, epilog="\n\n".join(rest), formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    pieces = PIECES | OF_THE_API | OF_A_CLUSTER
+    pieces = PIECES | OF_THE_API | OF_REQUESTS | OF_A_CLUSTER
     parser.add_argument("name", nargs="*", metavar="NAME", help=f"{' or '.join(pieces)}; default: {', '.join(PIECES)}")
     names = parser.parse_args().name or list(PIECES)
     if unknown := sorted(set(names) - set(pieces)):

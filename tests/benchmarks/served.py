@@ -25,9 +25,11 @@ from tests.benchmarks.watch import Tree, watching
 START_S, END_S = 300.0, 90.0
 PROCESSES = 2
 """Of the clients, where there are at least as many of them."""
-POOLS = """
+SETTINGS = """
 api_port = {port}
 api_replicas = 2
+"""
+POOLS = """
 [pools.fake]
 model = "fake"
 num_cpus = 0.1
@@ -138,12 +140,12 @@ class Kin(Tree):
 
 
 @contextmanager
-def served(folder: Path, *, cluster: bool) -> Iterator[Served]:
-    """Bring it up over a data directory of its own with the fake engine, and end it."""
-    folder.mkdir(parents=True)
-    port = _free_port()
+def served(folder: Path, *, cluster: bool, pools: str = POOLS) -> Iterator[Served]:
+    """Bring it up over a data directory of its own, with the fake engine unless told otherwise, and end it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
     config = folder / "settings.toml"
-    config.write_text(POOLS.format(port=port))
+    config.write_text(SETTINGS.format(port=port) + pools)
     env = {**os.environ, "NIGHTMILL_HOME": str(folder / "home"), **(SERVE if cluster else {})}
     words = ["up", "--json", "--config", str(config), *(["--cluster"] if cluster else [])]
     with (folder / "up.log").open("wb") as log:
@@ -179,7 +181,7 @@ def _end(process: subprocess.Popen[str]) -> None:
         child.kill()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])

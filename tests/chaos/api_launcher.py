@@ -34,7 +34,7 @@ API_STEPS = {
     "db.add_webhook": "an endpoint",
     "db.take_deliveries": "attempts begun at deliveries that are due",
     "db.settle_delivery": "what an attempt came to",
-    "db.put_if_absent": "the bytes of a small file, a small part, a small manifest",
+    "db.put_many": "the bytes of a small file, a small part, a small manifest",
     "db.publish_many": "small parts under their final names",
     "db.delete_many": "small objects deleted",
 }

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from infra.queue import schema as queue_schema
 from infra.sql import moving
 from infra.sql import schema as sql_schema
 from infra.sql.engine import Database
+from infra.sql.taskstore import SqlTasks
 from tests.chaos.traps import Trap
 from workers.beats import Beat
 
@@ -126,7 +127,7 @@ def _around(owner: Any, name: str, trap: Trap, step_of: Callable[..., str]) -> N
 
 def _watch_transactions(trap: Trap) -> None:
     """Each work says its step when it is carried out; the commit, in the same thread, is where the points lie."""
-    write, make = Database.write, moving.make
+    write, write_all, make = Database.write, Database.write_all, moving.make
     commit, roll_back = DefaultDialect.do_commit, DefaultDialect.do_rollback
     under_way = threading.local()
 
@@ -141,6 +142,21 @@ def _watch_transactions(trap: Trap) -> None:
             return work(connection)
 
         return write(self, watched_work, **options)
+
+    @cache
+    def watched_all(work: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        """One for each work: the committer gathers those who wait with the same."""
+        step = _step_of(work)
+
+        def watched_work(connection: Any, items: Any) -> Any:
+            note([step] * len(items))
+            return work(connection, items)
+
+        return watched_work
+
+    def watched_write_all(self: Database, work: Callable[[Any, Any], Any], items: Any, **options: Any) -> Any:
+        moves = work.__qualname__ == SqlTasks._carry_out.__qualname__  # each says its own step
+        return write_all(self, work if moves else watched_all(work), items, **options)
 
     def watched_make(connection: Any, wanted: Any, now: float) -> Any:
         note(f"db.{move.name}" for move in wanted)
@@ -160,6 +176,7 @@ def _watch_transactions(trap: Trap) -> None:
         roll_back(self, connection)
 
     Database.write = watched_write
+    Database.write_all = watched_write_all
     moving.make = watched_make
     DefaultDialect.do_commit = watched_commit
     DefaultDialect.do_rollback = watched_rollback

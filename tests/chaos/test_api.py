@@ -28,7 +28,7 @@ KEY = "nm_chaos0chaos0chaos0chaos0chaos0"
 CLIENT_S = 60.0
 SHORT = (
     "db.begin.after:1",
-    "db.put_if_absent.after:1",
+    "db.put_many.after:1",
     "db.add_file.after:1",
     "db.add_batch.after:1",
     "db.change_batch.before:1",
@@ -36,7 +36,7 @@ SHORT = (
 """Held in a short session too."""
 STEPS = (
     "db.begin",
-    "db.put_if_absent",
+    "db.put_many",
     "db.add_file",
     "db.answered",
     "db.add_batch",

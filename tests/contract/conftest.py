@@ -121,7 +121,7 @@ def engine(request, tmp_path_factory):
     """A chat engine with a context of 512 tokens. One start serves all tests; they leave it empty."""
     folder = tmp_path_factory.mktemp("engine")
     args = {"max_model_len": 512, "max_num_seqs": 32, "tool_call_parser": "hermes"}
-    spec = a_spec(folder, engine_args={**args, "row_latency_s": 0.05})
+    spec = a_spec(folder, engine_args={**args, "row_latency_s": 0.05, "token_latency_s": 0.01})
     if request.param == "two fakes":
         halves = replace(spec, engine_args={**spec.engine_args, "max_num_seqs": 16})
         with running_several(halves, 2) as started:

@@ -79,6 +79,7 @@ def test_several_texts_and_token_ids_are_completed_one_by_one(engine):
 def test_one_of_several_texts_that_is_too_long_is_the_rows_error(engine):
     (bad,) = run_rows(engine, [Several(("fine", "tree " * 3000))], a_profile("completion"))
     assert (bad.error_code, bad.answers) == ("context_length_exceeded", None)
+    assert bad.error_message.startswith("prompt[1]: ")
 
 
 def test_a_token_that_the_model_has_not_is_that_rows_error(engine):
@@ -138,6 +139,7 @@ def test_several_texts_of_a_row_have_a_vector_each(embedder):
 def test_one_of_several_texts_that_cannot_be_embedded_is_the_rows_error(embedder):
     (bad,) = run_rows(embedder, [Several(("short", "long " * 400))])
     assert (bad.error_code, bad.answers) == ("context_length_exceeded", None)
+    assert bad.error_message.startswith("input[1]: ")
 
 
 def test_the_models_own_size_may_be_asked_for(embedder):

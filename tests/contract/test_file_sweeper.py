@@ -71,7 +71,7 @@ def test_a_file_that_an_open_batch_or_an_unpublished_job_reads_stays(store, obje
     store.change_batch(batch.evolve(status=BatchStatus.CANCELLED))
     store.set_state(job.id, expect=frozenset(JobState), to=JobState.CANCELLED)
     assert [file for file, *_ in found(sweeper)] == ["file-0"]
-    store.set_sealed(job.id)
+    store.set_sealed([job.id])
     assert [file for file, *_ in found(sweeper)] == ["file-0", "file-1"]
 
 

@@ -49,6 +49,7 @@ CASES = [
     (lambda s: s.key_by_digest(a_key().digest), r"tenants_pkey|sqlite_autoindex_tenants_1 \(name=\?"),
     (lambda s: s.keys(), r"api_keys_newest"),
     (lambda s: s.keys("default"), r"api_keys_of_tenant"),
+    (lambda s: s.keys("default", after="key_a", limit=10), r"api_keys_(of_tenant|newest)"),
     (lambda s: s.end_key("key_a", tenant=None, at=None, actor="me"), r"api_keys_pkey|sqlite_autoindex_api_keys_1"),
     (lambda s: s.grants("default"), r"grants_pkey|sqlite_autoindex_grants_1 \(tenant=\?"),
     (lambda s: s.aliases("default"), r"aliases_pkey|sqlite_autoindex_aliases_1 \(tenant=\?"),

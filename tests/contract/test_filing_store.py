@@ -212,6 +212,18 @@ def test_a_change_wins_only_at_the_version_it_saw(filed):
     assert (filed.batch(batch.id, "default"), filed.enqueued_tokens("default")) == (first, 5)
 
 
+def test_files_and_changes_come_in_lists_each_with_its_own_answer(filed):
+    files = filed.add_files([a_file("file-c"), a_file("file-a", filename="late.jsonl"), a_file("file-b")])
+    made = [filed.add_batch(a_batch(f"batch_{n}")) for n in "ab"]
+    ended = [batch.evolve(status=BatchStatus.FAILED) for batch in (made[1], a_batch("batch_never"), made[0], made[1])]
+    changed = filed.change_batches(ended)
+    assert [(file.id, file.filename) for file in files] == [
+        (name, a_file().filename) for name in ("file-c", "file-a", "file-b")
+    ]
+    assert [new and (new.id, new.version) for new in changed] == [("batch_b", 1), None, ("batch_a", 1), None]
+    assert filed.open_batches() == []
+
+
 @pytest.mark.parametrize("status", ENDS)
 def test_every_end_returns_what_was_held_once_and_is_final(filed, status):
     batch = filed.add_batch(a_batch(enqueued_tokens=5))

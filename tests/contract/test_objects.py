@@ -38,6 +38,15 @@ def test_an_object_is_put_once(objects, folder):
     assert hidden(folder) == []
 
 
+def test_objects_are_put_in_lists(objects, folder):
+    names = [f"{folder}/a/{n}" for n in range(3)]
+    objects.put_if_absent(names[1], b"1")
+    facts = objects.put_many([(uri, str(n).encode()) for n, uri in enumerate(names)])
+    assert (facts, objects.put_many([])) == ([objects.facts(uri) for uri in names], [])
+    with pytest.raises(Exists, match="a/1"):
+        objects.put_many([(f"{folder}/b", b"b"), (names[1], b"other")])
+
+
 def test_a_finished_file_is_moved_to_its_place(objects, folder):
     uri = f"{folder}/part.parquet"
     for _ in range(2):

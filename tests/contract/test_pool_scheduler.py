@@ -20,6 +20,7 @@ from tests.support.topics import MemoryQueue
 from workers.pool_scheduler import PoolScheduler
 from workers.reaper import Reaper
 from workers.scheduler import SchedulePolicy
+from workers.small import SmallJobs
 
 pytestmark = pytest.mark.contract
 
@@ -50,7 +51,7 @@ class Hall:
             picking=PickPolicy(lower_share=0.25, release=RELEASE),
             pause=PauseRule(),
             threads=Inline(),
-            quick=Inline(),
+            small=SmallJobs(store=store, planner=self, finaliser=self, threads=Inline()),
         )
 
     def plan(self, job, files, segment, *, ending, rows_per_s):
@@ -63,6 +64,9 @@ class Hall:
         if job.id in self.end_faults:
             raise self.end_faults[job.id]
         return self.store.set_state(job.id, expect=frozenset({job.state}), to=JobState.COMPLETED)
+
+    def finish_all(self, jobs):
+        return [self.finish(job) for job in jobs]
 
     def job(self, name, **changes):
         job = a_job(name, **{"pool": "p", "created_at": self.store.now(), **changes})

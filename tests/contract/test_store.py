@@ -9,7 +9,7 @@ from jobs import ledger, moves
 from jobs.errors import Conflict, LedgerBroken, NotFound, WrongState
 from jobs.model import InputFile, JobState, Outcome, Priority, TaskState, Usage, VoidReason
 from jobs.moves import Answer, Group
-from jobs.ports.store import Fold, Leader, OutboxRow, Place, Progress, StatementLine
+from jobs.ports.store import End, Fold, Leader, OutboxRow, Place, Progress, StatementLine
 from jobs.ranges import Range
 from jobs.sweeping import LeaseEnd
 from tests.factories import PRICE, USAGE, Planned, a_commit, a_job, a_lease, a_part, a_release, a_task, a_waste
@@ -230,9 +230,9 @@ def test_the_states_of_many_jobs_are_told_at_once(store):
 def test_a_job_is_unfolded_from_its_commit_until_the_folder_has_passed(store):
     one, two = (Planned(store, tasks=1, job_id=f"job-{n}") for n in (1, 2))
     one.done(0)
-    before = [store.unfolded(planned.job.id) for planned in (one, two)]
+    before = [store.unfolded([planned.job.id]) for planned in (one, two)]
     store.fold()
-    assert (before, store.unfolded(one.job.id)) == ([True, False], False)
+    assert (before, store.unfolded([one.job.id, two.job.id])) == ([True, False], False)
 
 
 def test_a_new_priority_is_for_what_is_released_from_now_on(store):
@@ -292,7 +292,7 @@ def test_a_final_job_is_unsealed_until_its_success_is_written(store):
     assert store.unsealed() == []
     finalise(store, p.job)
     assert store.unsealed() == [store.job(p.job.id)]
-    store.set_sealed(p.job.id)
+    store.set_sealed([p.job.id])
     assert store.unsealed() == []
 
 
@@ -307,6 +307,31 @@ def test_a_segment_is_planned_once(store):
     assert store.job(job.id) == job.evolve(next_segment=1)
     assert store.plan_segment(job.id, 1, [], last=True)
     assert store.job(job.id) == job.evolve(next_segment=2, planned=True)
+
+
+def test_jobs_are_made_planned_and_ended_in_lists_each_with_its_own_answer(store):
+    first = store.create_job(a_job("job-a", idempotency_key="k"), [])
+    store.plan_segment("job-a", 0, [], last=True)
+    made = store.create_jobs([(a_job("job-c"), []), (a_job("job-b", idempotency_key="k"), []), (a_job("job-d"), [])])
+    planned = [(name, 0, [a_task(a_job(name))], True) for name in ("job-d", "job-a", "job-c")]
+    ends = [End(name, 0, JobState.COMPLETED, "", "/m", Usage()) for name in ("job-d", "job-a", "job-c")]
+    assert [job.id for job in made] == ["job-c", first.id, "job-d"]
+    assert store.plan_segments(planned) == [True, False, True]
+    assert store.finalise_all(ends) == [False, True, False]
+    store.set_sealed(["job-c", "job-a"])
+    found = store.jobs_named(["job-d", "job-x", "job-a"])
+    assert {name: (job.state, job.planned) for name, job in found.items()} == {
+        "job-d": (JobState.RUNNING, True),
+        "job-a": (JobState.COMPLETED, True),
+    }
+    assert (store.create_jobs([]), store.plan_segments([]), store.finalise_all([])) == ([], [], [])
+
+
+def test_a_job_whose_id_is_taken_keeps_its_list_from_being_written(store):
+    store.create_job(a_job("job-a"), [])
+    with pytest.raises(Conflict):
+        store.create_jobs([(a_job("job-b"), []), (a_job("job-a"), [])])
+    assert store.jobs_named(["job-a", "job-b"]).keys() == {"job-a"}
 
 
 def test_a_task_comes_back_as_it_was_planned(store):
@@ -627,7 +652,7 @@ def test_a_statement_sums_by_job_and_token_class(store):
     q.done(0, at=30.0)
     line = StatementLine(
         job="job-a", project="catalog", model="fake", kind="usage", token_class="input", tokens=200,
-        amount_pico=200 * 150_000, currency="USD", example_price=False, tags={"team": "red"},
+        amount_pico=200 * 150_000, currency="USD", example_price=False, creator="ann", tags={"team": "red"},
     )  # fmt: skip
     lines = store.statement("default")
     assert lines[:3] == [
@@ -706,7 +731,7 @@ def test_what_one_store_wrote_another_reads(open_again):
 def test_every_job_comes_once_with_whether_it_is_sealed(store, monkeypatch):
     monkeypatch.setattr("infra.sql.sweepstore._PAGE", 2)
     jobs = [store.create_job(a_job(f"job-{n}"), []) for n in "abcde"]
-    store.set_sealed("job-b")
+    store.set_sealed(["job-b"])
     assert list(store.every_job()) == [(store.job(job.id), job.id == "job-b") for job in jobs]
 
 

@@ -88,7 +88,7 @@ def test_what_was_left_unfinished_goes_when_the_job_has_ended(store, objects, fo
     assert found(store, objects, older_than_s=0) == []
     store.set_state(planned.job.id, expect=frozenset(JobState), to=JobState.CANCELLED)
     assert found(store, objects, older_than_s=0) == []  # its finaliser may still be at work
-    store.set_sealed(planned.job.id)
+    store.set_sealed([planned.job.id])
     assert found(store, objects) == []
     clock.advance(HOUR)
     files = found(store, objects)

@@ -3,7 +3,8 @@
 import pytest
 
 from jobs.errors import Conflict, NotFound
-from jobs.tenancy import Alias, AuditEvent, Grant, Role, Scope, Tenant
+from jobs.keys import KEY_BYTES, KeyDesk, KeyRequest
+from jobs.tenancy import MEMBER_SCOPES, Alias, AuditEvent, Grant, RequestLimits, Role, Scope, Tenant
 from tests.factories import PRICE
 from tests.support.filing import a_key, twice
 
@@ -111,6 +112,36 @@ def test_keys_are_listed_newest_first_and_by_tenant(store):
     assert [key.id for key in store.keys("acme")] == ["key_2", "key_0"]
 
 
+def test_keys_are_listed_by_cursor_inside_their_tenant(store):
+    store.put_tenant(Tenant(name="acme"), ACTOR)
+    for number in range(5):  # all of one moment
+        store.add_key(a_key(f"key_{number}", digest=f"d{number}"), ACTOR)
+    store.add_key(a_key("key_x", tenant="acme"), ACTOR)
+    pages = [store.keys("default", limit=2), store.keys("default", after="key_3", limit=2), store.keys(after="key_1")]
+    assert [[key.id for key in page] for page in pages] == [["key_4", "key_3"], ["key_2", "key_1"], ["key_0"]]
+    for after in ("key_x", "key_no"):
+        with pytest.raises(NotFound):
+            store.keys("default", after=after)
+
+
+def test_a_key_s_name_is_kept_as_far_as_a_database_can(store):
+    store.add_key(a_key(name="a\0b", project="\ud800"), ACTOR)
+    listed = store.keys()
+    assert [(key.name, key.project) for key in listed] == [("a b", "?")]
+
+
+def test_a_request_that_died_after_its_key_was_made_makes_no_second_one(store):
+    store.add_key(a_key(), ACTOR)
+    desk, bits = KeyDesk(store=store, now=store.now, actor=ACTOR), [bytes([n] * KEY_BYTES) for n in range(4)]
+    made = [desk.make("key_b", random, KeyRequest(), tenant="default") for random in bits[:2]]
+    made += [desk.rotate("key_a", "key_c", random, overlap_s=0.0) for random in bits[2:]]
+    assert [(one.record.id, bool(one.text)) for one in made] == [
+        ("key_b", True), ("key_b", False), ("key_c", True), ("key_c", False),
+    ]  # fmt: skip
+    listed = store.keys()
+    assert sorted(key.id for key in listed) == ["key_a", "key_b", "key_c"]
+
+
 def test_a_key_ends_when_it_is_told_to_and_an_earlier_end_stays(store, clock):
     key = store.add_key(a_key(), ACTOR)
     ended = store.end_key(key.id, tenant="default", at=clock.now() + 60, actor=ACTOR)
@@ -118,6 +149,22 @@ def test_a_key_ends_when_it_is_told_to_and_an_earlier_end_stays(store, clock):
     assert store.end_key(key.id, tenant=None, at=clock.now() + 90, actor=ACTOR) == ended
     assert store.end_key(key.id, tenant=None, at=None, actor=ACTOR).revoked_at == clock.now()
     assert [action for action, *_ in log(store)] == ["key.created", "key.revoked", "key.revoked"]
+
+
+def test_limits_of_requests_are_kept_with_tenant_and_key_and_each_change_is_noted_once(store):
+    limits = RequestLimits(requests_per_minute=60, concurrent_requests=4)
+    tenant = store.put_tenant(Tenant(name="acme", **limits.fields), ACTOR)
+    added = store.add_key(a_key(tenant="acme", tokens_per_minute=500), ACTOR)
+    changed = [store.limit_key("key_a", limits, tenant=who, actor=ACTOR) for who in (None, "acme")]
+    assert changed == [added.evolve(**limits.fields)] * 2
+    assert store.key_by_digest(added.digest) == (changed[0], tenant)
+    with pytest.raises(NotFound):
+        store.limit_key("key_a", limits, tenant="default", actor=ACTOR)
+    assert [(action, detail) for action, _, _, detail in log(store)] == [
+        ("tenant.created", "requests_per_minute=60, concurrent_requests=4"),
+        ("key.created", f"nm_abcdefg… role=member scopes={','.join(sorted(MEMBER_SCOPES))} tokens_per_minute=500"),
+        ("key.limited", "nm_abcdefg… requests_per_minute=60 tokens_per_minute=None concurrent_requests=4"),
+    ]
 
 
 @pytest.mark.parametrize(("key_id", "tenant"), [("key_x", None), ("key_x", "default"), ("key_a", "acme")])

@@ -14,10 +14,12 @@ import httpx
 import openai
 import structlog
 
-from api.serve import Served, serve
+from api.serve import Live, Served, serve
 from infra.bootstrap import Home, open_home
 from infra.settings import load
 from jobs.pools import Pool, pool_for
+from jobs.ports.limiting import Limiter
+from jobs.ports.live import Front
 from jobs.tenancy import MEMBER_SCOPES, ApiKey, Role, Tenant, digest_of
 from workers.embedded import Embedded
 from workers.loops import Alarm, Loop, steady
@@ -64,13 +66,41 @@ class Town:
             client.close()
 
 
-@contextmanager
-def town(folder: Path, *, engine_args: Mapping[str, Any] | None = None, **settings: Any) -> Iterator[Town]:
-    """engine_args: of the fake engine. settings: NIGHTMILL_* without the prefix, in small letters."""
+def a_home(folder: Path, **settings: Any) -> Home:
+    """settings: NIGHTMILL_* without the prefix, in small letters."""
     env = {f"NIGHTMILL_{name.upper()}": str(value) for name, value in {"api_port": 0, **settings}.items()}
-    logging = structlog.get_config()
     home = open_home(load(home=folder / "home", environ=env))
     home.example_prices("fake")
+    return home
+
+
+@contextmanager
+def talking(folder: Path, *, front: Front, limiter: Limiter | None = None, **settings: Any) -> Iterator[Town]:
+    """The API alone over a front, with the models `fake`, which takes tools, and `embedder`. settings: see `a_home`."""
+    logging = structlog.get_config()
+    home = a_home(folder, **settings)
+    home.registry.add("embedder", None, kind="embedding", engine="fake")
+    home.store.set_price(home.store.price("fake").evolve(model="embedder"))
+    chats = pool_for(home.registry.resolve("fake")).evolve(engine_args={"tool_call_parser": "any"})
+    pools = (chats, pool_for(home.registry.resolve("embedder")))
+    home.__dict__["pools"] = pools
+    served = serve(home, live=Live(front=front, limiter=limiter))
+    opened = Town(home=home, served=served, pools=pools)
+    try:
+        until(lambda: served.ready, "the API")
+        yield opened
+    finally:
+        opened.close()
+        served.stop()
+        home.close()
+        structlog.configure(**logging)
+
+
+@contextmanager
+def town(folder: Path, *, engine_args: Mapping[str, Any] | None = None, **settings: Any) -> Iterator[Town]:
+    """engine_args: of the fake engine. settings: see `a_home`."""
+    logging = structlog.get_config()
+    home = a_home(folder, **settings)
     pool = pool_for(home.registry.resolve("fake")).evolve(engine_args=engine_args or {})
     home.__dict__["pools"] = (pool,)
     mill, alarm = Embedded(home, [pool]), Alarm()
@@ -83,7 +113,7 @@ def town(folder: Path, *, engine_args: Mapping[str, Any] | None = None, **settin
         keeper.wake()
         mill.wake()
 
-    served = serve(home, wake=wake)
+    served = serve(home, wake=wake, live=Live(front=mill.front))
     opened = Town(home=home, served=served, pools=(pool,))
     try:
         until(lambda: served.ready, "the API")

@@ -13,10 +13,13 @@ from jobs import moves
 from jobs.model import Job, Outcome, Priority, Task, TaskState
 from jobs.moves import Answer, Lease
 from tests.support.engine import ScriptedEngine
+from tests.support.live import InlinePoster
 from tests.support.rows import MemoryRows, MemorySink
 from tests.support.store import BoardStore, a_store
 from tests.support.values import a_job
+from workers.doorstep import LivePolicy
 from workers.given import WorkerPolicy
+from workers.live import live_of
 from workers.settler import Settler
 from workers.worker import Worker
 
@@ -91,14 +94,17 @@ def a_bench(
     poison: tuple[str, ...] = (),
     faulty: tuple[int, ...] = (),
     max_num_seqs: int = 8,
+    live: LivePolicy | None = None,
     **policy: Any,
 ) -> Bench:
-    """An engine of eight seats (so 14 rows inside at most) that finishes `per_poll` rows a step."""
+    """An engine of eight seats (so 14 rows inside at most) that finishes `per_poll` rows a step. live: it takes
+    requests too.
+    """
     job = a_job()
     clock = ManualClock()
     store = a_store(job, *tasks)
     engine = ScriptedEngine(per_poll, poison, max_num_seqs)
-    source, sink = MemoryRows(faulty), MemorySink()
+    source, sink, poster = MemoryRows(faulty), MemorySink(), InlinePoster()
     worker = Worker(
         engine=engine,
         info=engine.start(),
@@ -106,6 +112,7 @@ def a_bench(
         settler=Settler(store=store, sink=sink, clock=clock),
         clock=clock,
         policy=WorkerPolicy(**policy),
+        live=None if live is None else live_of(engine, engine.info, poster, clock, live, pool="pool", worker="w"),
     )
     worker._readers = dict.fromkeys(Priority, Inline())  # type: ignore[arg-type]  # no threads in unit tests
     worker._writers = Inline()  # type: ignore[assignment]  # as above

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jobs.errors import EngineDied, EngineStartFailed
-from jobs.ports.engine import Engine, EngineInfo, EngineRequest, EngineResult, Occupancy, RequestProfile
+from jobs.ports.engine import Engine, EngineInfo, EnginePiece, EngineRequest, EngineResult, Occupancy, RequestProfile
 from tests.support.values import a_result
 
 
@@ -20,7 +20,7 @@ class ScriptedEngine(Engine):
 
     holds_aborts: an aborted row stays inside until this is taken back. outrun: so many aborted rows finish all the
     same. fails_to_start: so many starts fail. most: the most rows that were ever inside. crowds: the prompts inside
-    after each submit.
+    after each submit. tell: pieces for `take_pieces`. woken: how often it was.
     """
 
     def __init__(self, per_poll: int = 0, poison: Sequence[str] = (), max_num_seqs: int = 8) -> None:
@@ -33,6 +33,8 @@ class ScriptedEngine(Engine):
         self.starts = 0
         self.most = 0
         self.crowds: list[frozenset[str]] = []
+        self.tell: list[EnginePiece] = []
+        self.woken = 0
         self._inside: dict[int, str] = {}
         self._aborted: set[int] = set()
 
@@ -68,6 +70,13 @@ class ScriptedEngine(Engine):
         for result in done:
             del self._inside[result.id]
         return done
+
+    def take_pieces(self) -> list[EnginePiece]:
+        pieces, self.tell = self.tell, []
+        return pieces
+
+    def wake(self) -> None:
+        self.woken += 1
 
     def abort(self, ids: Sequence[int]) -> None:
         self._aborted |= self._inside.keys() & set(ids)

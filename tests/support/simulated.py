@@ -18,7 +18,7 @@ from infra.engines.fake_core import FakeCore
 from jobs import moves
 from jobs.model import Job, Priority, Task, TaskState
 from jobs.moves import Lease
-from jobs.ports.engine import Engine, EngineInfo, EngineRequest, EngineResult, Occupancy, RequestProfile
+from jobs.ports.engine import Engine, EngineInfo, EnginePiece, EngineRequest, EngineResult, Occupancy, RequestProfile
 from tests.support.bench import Inline
 from tests.support.engine import an_info
 from tests.support.rows import MemoryRows, MemorySink
@@ -53,6 +53,11 @@ class CoreEngine(Engine):
         done = self._core.advance(self._clock.monotonic())
         self.counts.append(self.occupancy().running)
         return done
+
+    def take_pieces(self) -> list[EnginePiece]:
+        return self._core.take_pieces()
+
+    def wake(self) -> None: ...
 
     def abort(self, ids: Sequence[int]) -> None:
         self._core.abort(ids)

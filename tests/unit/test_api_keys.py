@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from infra.api_keys import new_key, successor
-from infra.clocks import SeededIds
+from jobs.keys import KEY_BYTES, new_key, successor
 from jobs.tenancy import Role, Scope, digest_of
 from tests.support.filing import a_key
 
@@ -13,25 +12,25 @@ pytestmark = pytest.mark.unit
 
 
 def test_a_key_has_160_random_bits_and_its_record_has_none_of_the_rest():
-    ids = SeededIds()
-    (text, key), (other, _) = new_key(ids, tenant="acme"), new_key(ids, tenant="acme")
+    random = bytes(range(KEY_BYTES))
+    (text, key), (other, _) = (new_key("key_b", bits, tenant="acme") for bits in (random, random[::-1]))
     assert re.fullmatch(r"nm_[a-z2-7]{32}", text)
-    assert text != other
-    assert (key.id[:4], key.tenant, key.shown, key.digest) == ("key_", "acme", text[:10], digest_of(text))
+    assert (len(random) * 8, text != other) == (160, True)
+    assert (key.id, key.tenant, key.shown, key.digest) == ("key_b", "acme", text[:10], digest_of(text))
     assert text[10:] not in repr(key)
 
 
 def test_a_successor_may_do_the_same_for_as_long():
     old = a_key(
         name="n", project="p", role=Role.ADMIN, scopes=frozenset({Scope.KEYS}), created_at=5.0, expires_at=65.0,
-        revoked_at=50.0,
+        revoked_at=50.0, requests_per_minute=7,
     )  # fmt: skip
-    text, new = successor(SeededIds(), old, now=40.0)
+    text, new = successor(old, "key_b", bytes(KEY_BYTES), now=40.0)
     assert new == old.evolve(
-        id=new.id, digest=digest_of(text), shown=text[:10], created_at=40.0, expires_at=100.0, revoked_at=None,
+        id="key_b", digest=digest_of(text), shown=text[:10], created_at=40.0, expires_at=100.0, revoked_at=None,
         replaces=old.id,
     )  # fmt: skip
-    assert successor(SeededIds(), old.evolve(expires_at=None), now=40.0)[1].expires_at is None
+    assert successor(old.evolve(expires_at=None), "key_b", bytes(KEY_BYTES), now=40.0)[1].expires_at is None
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,8 @@ class Records(Store):
             raise NotFound(kind="file", name=file_id, hint="")
         return self.uploads[file_id]
 
-    def add_file(self, file):
-        return self.uploads.setdefault(file.id, file)
+    def add_files(self, files):
+        return [self.uploads.setdefault(file.id, file) for file in files]
 
     def aliases(self, tenant=None):
         return []
@@ -51,8 +51,8 @@ class Records(Store):
     def job_of_key(self, tenant, key):
         return next((job for job in self.jobs_made.values() if job.idempotency_key == key), None)
 
-    def create_job(self, job, files):
-        return self.job_of_key(job.tenant, job.idempotency_key) or self.jobs_made.setdefault(job.id, job)
+    def create_jobs(self, wanted):
+        return [self.job_of_key(j.tenant, j.idempotency_key) or self.jobs_made.setdefault(j.id, j) for j, _ in wanted]
 
     def open_batches(self, *, after=None, limit=1000):
         return [] if after else list(self.all.values())
@@ -63,6 +63,9 @@ class Records(Store):
     def job(self, job_id):
         return self.jobs_made[job_id]
 
+    def jobs_named(self, job_ids):
+        return {name: self.jobs_made[name] for name in job_ids if name in self.jobs_made}
+
     def set_state(self, job_id, *, expect, to, reason=""):
         self.jobs_made[job_id] = self.jobs_made[job_id].evolve(state=to, reason=reason)
         return self.jobs_made[job_id]
@@ -71,6 +74,12 @@ class Records(Store):
         return self.all[batch_id]
 
     def change_batch(self, batch):
+        return self.change_batches([batch])[0]
+
+    def change_batches(self, batches):
+        return [self._change(batch) for batch in batches]
+
+    def _change(self, batch):
         if self.all[batch.id].version != batch.version:
             return None
         self.all[batch.id] = batch.evolve(version=batch.version + 1)
@@ -267,11 +276,36 @@ def test_at_its_jobs_end_a_batch_has_the_files_that_have_lines(tmp_path, state, 
     )
 
 
-def test_a_file_that_a_dead_keeper_wrote_is_the_one_that_counts(tmp_path):
-    store = Records(a_batch(output_expires_s=3600))
+def test_several_are_brought_on_together_and_one_with_a_bad_input_ends_alone(tmp_path):
+    store = Records(a_batch("batch_a"), a_batch("batch_b", input_file="file-none"), a_batch("batch_c"))
     keeper = a_keeper(tmp_path, store)
+    begun = keeper.attend_all(list(store.all.values()))
+    for job in store.jobs_made.values():
+        usage = Usage(rows=3, outcomes={"ok": 3})
+        store.jobs_made[job.id] = job.evolve(state=JobState.COMPLETED, usage=usage, finished_at=LATER)
+    ended = keeper.attend_all(begun)
+    assert [(one.id, one.status, other.status, other.output_file) for one, other in zip(begun, ended, strict=True)] == [
+        ("batch_a", BatchStatus.IN_PROGRESS, BatchStatus.COMPLETED, "file-a-output"),
+        ("batch_b", BatchStatus.FAILED, BatchStatus.FAILED, None),
+        ("batch_c", BatchStatus.IN_PROGRESS, BatchStatus.COMPLETED, "file-c-output"),
+    ]
+
+
+@pytest.mark.parametrize("rows", [3, 1000])
+def test_a_batch_was_finalizing_before_it_was_completed(tmp_path, rows):
+    store = Records(a_batch())
+    keeper = a_keeper(tmp_path, store, intake=Reader(rows=rows))
     keeper.attend(store.all["batch_a"])
-    at_its_end(store, JobState.COMPLETED, ok=3)
+    at_its_end(store, JobState.COMPLETED, ok=rows)
+    assert keeper.attend(store.all["batch_a"]).times.keys() == {"in_progress", "finalizing", "completed"}
+
+
+@pytest.mark.parametrize("rows", [3, 1000])
+def test_a_file_that_a_dead_keeper_wrote_is_the_one_that_counts(tmp_path, rows):
+    store = Records(a_batch(output_expires_s=3600))
+    keeper = a_keeper(tmp_path, store, intake=Reader(rows=rows))
+    keeper.attend(store.all["batch_a"])
+    at_its_end(store, JobState.COMPLETED, ok=rows)
     keeper.objects.put_if_absent(f"{keeper.folder('default', None)}/files/file-a-output.jsonl", b"of another release\n")
     keeper.attend(store.all["batch_a"])
     file = store.uploads["file-a-output"]

@@ -285,6 +285,17 @@ def test_columns_of_any_type_can_lead(kit, kind):
     assert sorted(flat(rows_in(kit, job, kit.plan(job)))) == list(range(40))
 
 
+def test_the_cut_of_a_job_of_one_segment_is_not_written_down_but_one_that_was_counts(kit):
+    job = kit.submit(kit.parquet("in.parquet", {"x": range(50)}))
+    folder = kit.side().jobs.folder(job)
+    whole = kit.side().planner.plan(job, kit.files[job.id], 0)
+    before = kit.objects.facts(folder.layout)
+    kit.objects.put_if_absent(folder.layout, b'{"version": 1, "stops": [20, 50]}')
+    first = kit.side().planner.plan(job, kit.files[job.id], 0)
+    rows = [sum(task.rows for task in planned.tasks) for planned in (whole, first)]
+    assert (before, rows, whole.last, first.last) == (None, [50, 20], True, False)
+
+
 def test_settings_that_change_while_a_job_is_planned_move_no_segment(kit):
     job = kit.submit(kit.parquet("in.parquet", {"x": range(250)}))
     first = kit.side().planner.plan(job, kit.files[job.id], 0)

@@ -162,6 +162,10 @@ class Crashing:
 
         return counted
 
+    def put_many(self, items):
+        for item in items:
+            self.put_if_absent(*item)
+
     def publish_many(self, pairs):
         for pair in pairs:
             self.publish(*pair)

@@ -1,11 +1,12 @@
 """The doctor: each check finds what is there, and says the mend."""
 
+import fcntl
 import shutil
 from types import SimpleNamespace
 
 import pytest
 
-from infra import doctor, machine
+from infra import machine
 from infra.doctor import Level, examine
 from infra.settings import load
 
@@ -45,7 +46,7 @@ def test_a_home_without_file_locks_fails(settings, monkeypatch):
     def refuse(*_):
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(doctor.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     check = found(settings)["home"]
     assert (check.level, check.mend) == (Level.FAIL, "set NIGHTMILL_HOME to a folder on a local disk")
 

@@ -7,7 +7,7 @@ import pytest
 from infra.engines import wire
 from infra.engines.frames import MAX_FRAME_BYTES, FrameReader, encode_frame
 from infra.engines.spec import EngineSpec, RayPlace
-from jobs.ports.engine import EngineInfo, EngineRequest, EngineResult, RequestProfile, Several
+from jobs.ports.engine import EngineInfo, EnginePiece, EngineRequest, EngineResult, RequestProfile, Several
 from tests.support.engines import a_spec
 
 pytestmark = pytest.mark.unit
@@ -36,7 +36,7 @@ def test_requests_and_profiles_survive_the_wire():
         EngineRequest(11, Several(("a", (4, 5)))),
     ]
     given = {"sampling": '{"seed":1}', "schema": "{}", "cache_salt": "t", "priority": -1, "tools": "[]"}
-    profile = RequestProfile(key="k", kind="chat", tool_choice="required", **given)
+    profile = RequestProfile(key="k", kind="chat", tool_choice="required", stream=True, **given)
     reader = FrameReader()
     (first, _), (second, _) = reader.feed(
         encode_frame(wire.profile_to_wire(profile)) + encode_frame(wire.requests_to_wire("k", requests))
@@ -71,6 +71,16 @@ def test_results_survive_the_wire(results):
     ((head, tail),) = FrameReader().feed(encode_frame(*wire.results_to_wire(results, moved=12)))
     assert head["moved"] == 12
     assert wire.results_from_wire(head, tail) == results
+
+
+PLACE = ("ja", -0.5, [("ja", -0.5), ("nein", -1.5)])
+
+
+@pytest.mark.parametrize("pieces", [[], [EnginePiece(1, 0, "ja", 1)], [EnginePiece(1, 0, "ja", 1, [PLACE, PLACE])]])
+def test_pieces_survive_the_wire(pieces):
+    pieces = [EnginePiece(2, 3, "", 2), *pieces]
+    ((head, _),) = FrameReader().feed(encode_frame(wire.pieces_to_wire(pieces, moved=12)))
+    assert (head["moved"], wire.pieces_from_wire(head)) == (12, pieces)
 
 
 def test_an_engines_description_survives_the_wire_with_the_time_its_caller_waited():

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import jsonschema_rs
 import pytest
@@ -79,6 +80,37 @@ def test_an_aborted_row_comes_back_once_whether_it_waits_or_runs():
     core.abort([0, 1, 99])
     assert {(r.id, r.finish_reason) for r in core.advance(0.5)} == {(0, "abort"), (1, "abort")}
     assert [(r.id, r.finish_reason) for r in core.advance(2.0)] == [(2, "stop")]
+
+
+def told(core: FakeCore) -> list[tuple[int, int, str]]:
+    return [(piece.id, piece.choice, piece.text) for piece in core.take_pieces()]
+
+
+def test_a_row_is_told_of_token_by_token_in_its_own_time():
+    core = a_core(row_latency_s=1.0, token_latency_s=0.5)
+    add(core, "a", sampling='{"max_tokens":3}', stream=True)
+    steps = [(core.advance(now), told(core), core.next_at()) for now in (0.0, 1.5, 2.0, 2.5)]
+    (result,) = steps[-1][0]
+    text = result.text
+    assert steps == [
+        ([], [], 1.5),
+        ([], [(0, 0, text[:4])], 2.0),
+        ([], [(0, 0, text[4:8])], 2.5),
+        ([result], [(0, 0, text[8:])], None),
+    ]
+
+
+def test_an_aborted_row_has_what_was_generated_of_it_whether_it_is_told_of_or_not():
+    core = a_core(token_latency_s=0.5)
+    for number, stream in enumerate((True, False)):
+        flavour = flavour_of(RequestProfile(key=str(number), kind="completion", stream=stream))
+        core.add(flavour, [EngineRequest(number, "a")])
+    core.advance(0.0)
+    core.abort([0, 1])
+    loud, silent = core.advance(1.2)
+    assert (loud.finish_reason, loud.input_tokens, loud.output_tokens, len(loud.text)) == ("abort", 1, 2, 8)
+    assert silent == replace(loud, id=1)
+    assert told(core) == [(0, 0, loud.text[:4]), (0, 0, loud.text[4:])]
 
 
 def test_the_answer_depends_on_prompt_and_parameters_alone():

@@ -35,7 +35,7 @@ def test_names_say_their_unit_and_that_they_count():
 
 def test_no_label_names_a_tenant_a_job_a_task_or_a_row():
     assert {label for f in FIGURES for label in f.labels} == set(
-        "pool worker priority state phase cause reason outcome class currency version".split()
+        "pool worker priority state phase cause reason outcome class currency version model".split()
     )
 
 

@@ -93,6 +93,34 @@ def test_the_least_number_is_kept_without_work():
     assert len(Case(min_workers=2, max_workers=3).step()) == 2
 
 
+def test_a_request_wakes_a_pool_at_zero_and_keeps_it_awake():
+    case = Case(max_workers=2)
+    assert (case.step(), case.fleet.asked("p", short=True)) == ([], 30.0)
+    assert len(case.step()) == 1
+    case.fleet.asked("p", short=False)
+    case.step(11)
+    case.step(5)
+    assert case.phases() == [Phase.RUNNING]
+    case.step(11)
+    assert case.phases() == [Phase.DRAINING]
+    assert case.fleet.standings["p"].start_s == 11.0
+
+
+def test_requests_without_room_bring_one_worker_at_a_time():
+    case = Case(min_workers=1, max_workers=4)
+    case.yard.start = lambda pool, name, _: case.yard.there.setdefault(
+        name, Report(name=name, pool=pool.name, phase=Phase.STARTING, owner=name)
+    )
+    (first,) = case.step()
+    case.fleet.asked("p", short=True)
+    assert case.step() == [first]
+    assert case.fleet.asked("p", short=True) == 28.0 + 1.0
+    case.yard.set(first, phase=Phase.RUNNING)
+    assert len(case.step()) == 2
+    case.fleet.asked("p", short=True)
+    assert len(case.step()) == 2
+
+
 def test_a_worker_that_died_is_replaced_after_a_pause_that_doubles():
     case = Case(min_workers=1)
     for pause in (1, 2, 4):

@@ -12,6 +12,7 @@ from openai.types import Completion, CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 
+from jobs.errors import StorageCorrupt
 from jobs.ports.engine import EngineResult
 from tests.support.data import Kit
 from tests.support.lines import TOOL, USER, WEATHER, answered, bodies_of, job_of, settled
@@ -275,3 +276,21 @@ def test_the_column_is_null_in_rows_that_need_it_not(kit):
     choices = json.loads(rows["r1"])["choices"]
     outputs = dict(zip(table["custom_id"].to_pylist(), table["output"].to_pylist(), strict=True))
     assert (choices[0]["text"], len(choices)) == (outputs["r1"], 2)
+
+
+CALL = {"text": None, "finish_reason": "stop", "calls": [["weather", "{}"]]}
+
+
+def test_the_columns_of_plain_lines_are_known_and_a_lost_file_of_others_is_found_out(kit):
+    plain, more = (
+        kit.submit(kit.jsonl(f"{name}.jsonl", [{"messages": USER, **extra}]), job_id=name)
+        for name, extra in (("plain", {}), ("more", {"tools": [TOOL]}))
+    )
+    folders = [kit.side().jobs.folder(job) for job in (plain, more)]
+    written = [kit.objects.facts(folder.output_schema) is not None for folder in folders]
+    kit.run(plain)
+    kit.objects.delete(folders[1].output_schema)
+    kit.side().jobs._ready.clear()
+    with pytest.raises(StorageCorrupt, match="answer"):
+        kit.run(more, lambda n, _: EngineResult(n, "stop", "", None, 9, 0, 3, answers=json.dumps([CALL])))
+    assert written == [False, True]

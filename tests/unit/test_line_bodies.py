@@ -108,7 +108,7 @@ def test_a_chat_template_gets_no_more_than_plain_values(kwargs, words):
         (EMBED, {"encoding_format": "int8"}, "`encoding_format` must be float or base64, not 'int8'"),
         (EMBED, {"dimensions": 0}, "`dimensions` must be a whole number from 1 to"),
         (EMBED, {"temperature": 1}, "the body field temperature cannot be used here"),
-        (RESPOND, {"store": True}, "`store` can only be false here (answers are in the output file only)"),
+        (RESPOND, {"store": True}, "`store` can only be false here (no answer is kept to be asked for by its id)"),
         (RESPOND, {"max_tokens": 3}, "the body field max_tokens (use max_output_tokens) cannot be used here"),
         (RESPOND, {"input": [{"type": "input_image"}]}, "input[0] is of type 'input_image'; known are message"),
         (RESPOND, {"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input[0].content[0] is of type"),

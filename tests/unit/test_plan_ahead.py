@@ -1,4 +1,4 @@
-"""workers/scheduler.PlanAhead: one segment at a time, a little ahead of what is released."""
+"""workers/planning.py: one segment at a time, a little ahead of what is released."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from jobs.ports.planning import PlannedSegment
 from tests.support.bench import Inline
 from tests.support.store import a_store
 from tests.support.values import a_job, a_task
-from workers.scheduler import PlanAhead
+from workers.planning import PlanAhead
 
 pytestmark = pytest.mark.unit
 
@@ -30,8 +30,12 @@ class Plans:
         store = a_store(a_job())
         self.stored = []
         store.files, store.speed = lambda _: [], lambda _: None
-        store.plan_segment = lambda job, segment, tasks, last: self.stored.append((segment, [*tasks], last)) or True
+        store.plan_segments = self._store
         self.ahead = PlanAhead(store=store, planner=Planner(), threads=Inline())
+
+    def _store(self, planned):
+        self.stored += [(segment, [*tasks], last) for _, segment, tasks, last in planned]
+        return [True] * len(planned)
 
     def step(self, head=None, **job):
         self.ahead.step(a_job(**{"planned": False, **job}), head, 2)

@@ -3,7 +3,21 @@
 import pytest
 
 from jobs.errors import NotFound
-from jobs.pools import Free, Placement, Pool, is_private, placement, pool_named, resolve_pool, seat_stages
+from jobs.model import Model
+from jobs.pools import (
+    Free,
+    Placement,
+    Pool,
+    is_private,
+    lenders,
+    placement,
+    pool_for,
+    pool_named,
+    request_pools,
+    resolve_for_requests,
+    resolve_pool,
+    seat_stages,
+)
 from jobs.scaling import Demand, ScalePolicy, ScaleState, backoff_s, desired
 from jobs.submit import pool_of
 
@@ -24,6 +38,31 @@ def test_a_model_that_nobody_serves_is_refused_naming_what_is_served():
 def test_an_interactive_pool_alone_takes_no_batch_job():
     with pytest.raises(NotFound):
         resolve_pool("m", [TALK])
+
+
+def test_an_interactive_pool_that_lends_takes_batch_jobs_where_no_other_does():
+    lending = TALK.evolve(lends=True)
+    assert (resolve_pool("m", [lending]), resolve_pool("m", [lending, CHAT])) == (lending, CHAT)
+
+
+def test_batch_jobs_borrow_from_the_interactive_pools_of_their_model_that_lend():
+    lending, other = TALK.evolve(lends=True), TALK.evolve(name="other", model="x", lends=True)
+    assert lenders(CHAT, [TALK.evolve(name="own"), lending, other, CHAT]) == [lending]
+
+
+def test_requests_go_to_interactive_pools_first_and_to_mixed_ones_last():
+    mixed, words = CHAT.evolve(requests=True), Pool(name="words", model="m", purpose="embedding")
+    assert request_pools("m", [CHAT.evolve(name="plain"), mixed, words, TALK]) == [TALK, words, mixed]
+
+
+def test_a_pool_made_for_a_model_at_hand_takes_requests_and_jobs():
+    pool = pool_for(Model(name="m", kind="chat", path="", engine="fake"))
+    assert (pool.takes_requests, pool.runs_tasks, resolve_for_requests(pool.model, [pool])) == (True, True, pool)
+
+
+def test_a_model_without_a_pool_for_requests_is_refused_naming_what_is_served():
+    with pytest.raises(NotFound, match=r"requests of model named m\. Served are: m \(pool batch, batch\)"):
+        resolve_for_requests("m", [CHAT])
 
 
 def test_without_pools_it_is_said_how_to_declare_one():
@@ -105,6 +144,15 @@ def test_a_pool_grows_until_what_waits_is_done_in_time():
 
 def test_while_there_is_work_it_does_not_shrink():
     assert wanted(WORK.evolve(workers=3))[0] == 3
+
+
+def test_requests_keep_a_pool_awake_like_work():
+    assert wanted(Demand(jobs=0, rows_left=0, workers=0, asked=True), ScaleState(idle_since=1.0)) == (1, ScaleState())
+
+
+def test_requests_that_found_no_room_bring_one_worker_more_up_to_the_most():
+    short = NONE.evolve(asked=True, short=True)
+    assert [wanted(short.evolve(workers=n))[0] for n in (0, 3, 4)] == [1, 4, 4]
 
 
 def test_without_work_it_stays_for_a_while_and_then_shrinks_to_its_least():

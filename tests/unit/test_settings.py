@@ -189,6 +189,32 @@ def test_all_faults_of_all_pools_are_told_at_once(write):
     )
 
 
+def test_what_a_pool_does_with_requests_is_read(write):
+    file = write(
+        "[pools.talk]\nmodel = 'm'\npurpose = 'interactive'\nlends = true\nkept_free = 0.5\n"
+        "[pools.both]\nmodel = 'm'\nrequests = true\n",
+        "pools.toml",
+    )
+    assert load(environ={}, config=file).pools == (
+        Pool(name="talk", model="m", purpose="interactive", lends=True, kept_free=0.5),
+        Pool(name="both", model="m", requests=True),
+    )
+
+
+def test_what_does_not_go_together_with_requests_is_refused(write):
+    file = write(
+        "[pools.a]\nmodel = 'm'\nlends = true\n[pools.b]\nmodel = 'm'\npurpose = 'interactive'\nrequests = false\n"
+        "[pools.c]\nmodel = 'm'\nkept_free = 1.5\nrequests = 1\n",
+        "pools.toml",
+    )
+    assert faults_of(config=file) == (
+        f"{file}: pools.a.lends: only a pool with purpose interactive lends; this one has batch jobs of its own",
+        f"{file}: pools.b.requests: a pool with purpose interactive takes nothing else",
+        f"{file}: pools.c.kept_free: 1.5 is more than 1",
+        f"{file}: pools.c.requests: 1 is not a boolean",
+    )
+
+
 def test_pools_that_are_no_table_are_refused(write):
     file = write("pools = 3\n", "pools.toml")
     assert faults_of(config=file) == (f"{file}: pools: it is no table; write [pools.NAME]",)

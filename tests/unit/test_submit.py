@@ -42,7 +42,10 @@ class Office:
     def job_of_key(self, tenant, key):
         return self.jobs.get((tenant, key))
 
-    def create_job(self, job, files):
+    def create_jobs(self, wanted):
+        return [self._create(job) for job, _ in wanted]
+
+    def _create(self, job):
         if self.faster is not None:
             self.jobs[job.tenant, job.idempotency_key], self.faster = self.faster, None
         return self.jobs.setdefault((job.tenant, job.idempotency_key or job.id), job)

@@ -182,8 +182,9 @@ def test_of_several_writers_company_gathers_only_behind_a_transaction_under_way(
     others = [threading.Thread(target=writer.run, args=(note(word),)) for word in "ab"]
     for thread in others:
         thread.start()
-    with writer._changed:
-        assert writer._changed.wait_for(lambda: len(writer._waiting) == 2, 10)
+    with writer._changed:  # who comes to those that wait already wakes nobody
+        while len(writer._waiting) < 2:
+            writer._changed.wait(0.01)
     leave.set()
     for thread in (first, *others):
         thread.join(10)

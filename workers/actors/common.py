@@ -71,24 +71,32 @@ def in_background(name: str, work: Callable[[], None]) -> None:
     named_thread(name, run).start()
 
 
-def workers_of(pool: str) -> list[str]:
-    """Names of the workers of a pool that are not dead, as Ray has them."""
+def named_actors(space: str | None = None) -> list[str]:
+    """Names of the actors that are not dead. space: a namespace other than that of this process."""
+    if space is None:
+        return list(list_named_actors())
+    return [str(actor["name"]) for actor in list_named_actors(all_namespaces=True) if actor["namespace"] == space]
+
+
+def workers_of(pool: str, space: str | None = None) -> list[str]:
+    """Names of the workers of a pool that are not dead, as Ray has them. space: see `named_actors`."""
     prefix = f"{WORKER}{pool}-"
-    names = [name.removeprefix(WORKER) for name in list_named_actors() if name.startswith(prefix)]
+    names = [name.removeprefix(WORKER) for name in named_actors(space) if name.startswith(prefix)]
     return sorted(name for name in names if name.rpartition("-")[0] == pool)
 
 
 class Roster:
-    """Handles of the workers of a pool, looked up once, and what they report."""
+    """Handles of the workers of a pool, looked up once, and what they report. space: see `named_actors`."""
 
-    def __init__(self) -> None:
+    def __init__(self, space: str | None = None) -> None:
+        self._space = space
         self._handles: dict[str, Any] = {}
 
     def handle(self, name: str) -> Any:
         """None if it is gone."""
         if name not in self._handles:
             try:
-                self._handles[name] = ray.get_actor(WORKER + name)
+                self._handles[name] = ray.get_actor(WORKER + name, namespace=self._space)
             except ValueError:
                 return None
         return self._handles[name]

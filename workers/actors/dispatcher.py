@@ -15,6 +15,7 @@ from infra.settings.wire import from_json
 from infra.sql import codec
 from jobs.figures import Sample
 from jobs.model import Job, Task, Usage
+from jobs.pools import hands_of, pool_named
 from workers.actors.common import (
     LOOK_S,
     ROLL_CALL_S,
@@ -41,6 +42,7 @@ class DispatcherActor:
     def __init__(self, settings: bytes, pool: str) -> None:
         self._home = open_home(from_json(settings))
         self._pool = pool
+        self._pools = hands_of(pool_named(pool, self._home.settings.pools), self._home.settings.pools)
         self._roster = Roster()
         self._names: list[str] = []
         self._called_s = -ROLL_CALL_S
@@ -69,7 +71,7 @@ class DispatcherActor:
     def _look(self) -> None:
         now = time.monotonic()
         if now - self._called_s >= ROLL_CALL_S:
-            self._called_s, self._names = now, workers_of(self._pool)
+            self._called_s, self._names = now, [name for pool in self._pools for name in workers_of(pool)]
         reports = self._roster.reports(self._names, timeout_s=ROLL_CALL_S)
         running = {r.owner: r for r in reports.values() if r.phase is Phase.RUNNING}
         self._by_owner = {owner: report.name for owner, report in running.items()}

@@ -93,13 +93,17 @@ class FleetActor:
         return self._raw
 
     def workers(self) -> bytes:
-        """A list of reports."""
-        standings = self._fleet.standings.values()
-        return orjson.dumps([orjson.loads(encode(r)) for s in standings for _, r in sorted(s.reports.items())])
+        """A list of reports, without what only the API is to know."""
+        reports = [r for s in self._fleet.standings.values() for _, r in sorted(s.reports.items())]
+        return orjson.dumps([orjson.loads(encode(report.evolve(secret=""))) for report in reports])
 
     def pools(self) -> bytes:
         """By pool: workers wanted, there and running; failures in a row; seconds until the next start."""
         return orjson.dumps({name: _standing_facts(s) for name, s in self._fleet.standings.items()})
+
+    def asked(self, pool: str, short: bool) -> float:  # noqa: FBT001 - by place, as everything that crosses Ray
+        """See `workers.fleet.Fleet`. Without the lock: a step may take its time, and a request does not."""
+        return self._fleet.asked(pool, short=short)
 
     def drain(self, name: str) -> bool:
         with self._lock:

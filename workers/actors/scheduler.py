@@ -11,6 +11,7 @@ import structlog
 from infra.bootstrap import open_home
 from infra.settings.wire import from_json
 from jobs.figures import Sample
+from jobs.pools import hands_of
 from jobs.topics import dead_topic, topics_of
 from workers.actors.common import (
     ROLL_CALL_S,
@@ -87,6 +88,8 @@ class SchedulerActor:
         now = time.monotonic()
         if now - self._called_s >= ROLL_CALL_S:
             self._called_s = now
-            self._counts = {name: len(workers_of(name)) for name in self._pools}
+            pools = self._home.settings.pools
+            there = {pool.name: len(workers_of(pool.name)) for pool in pools}
+            self._counts = {pool.name: sum(there[name] for name in hands_of(pool, pools)) for pool in pools}
         for name, scheduler in self._pools.items():
             scheduler.step(self._counts[name])

@@ -26,7 +26,7 @@ from workers.actors.showing import show_actor, to_wire
 from workers.loops import Loop
 from workers.notices import Notice
 from workers.reports import Phase, Report, encode
-from workers.wiring import worker_of_pool
+from workers.wiring import serve_door, worker_of_pool
 
 log = structlog.get_logger()
 
@@ -43,6 +43,9 @@ class WorkerActor:
         owner = home.locks.owner(name)
         self._alive = home.locks.hold(owner)
         self._core = worker_of_pool(home, self._pool, _place(name, self._pool.name, owner), _stages(self._pool, name))
+        if self._pool.takes_requests:
+            server = serve_door(self._core, ray.util.get_node_ip_address())
+            self._core.place = self._core.place.evolve(door=server.address, secret=server.secret)
         self._shown = show_actor(
             home, {"role": "worker", "worker": name, "pool": self._pool.name}, [self._core.figures]
         )

@@ -33,7 +33,7 @@ def ray_environment(folder: Path) -> dict[str, str]:
     return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
 
 
-SERVE = {"RAYSERVE_ENABLE_HA_PROXY": "1", "RAYSERVE_THROUGHPUT_OPTIMIZED": "1"}
+SERVE = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
 """Five times the requests a second of Ray Serve's own proxy; read where Ray is started."""
 
 

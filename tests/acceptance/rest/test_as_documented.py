@@ -12,7 +12,7 @@ from schemathesis.checks import load_all_checks
 from schemathesis.config import SchemathesisConfig
 
 from api.rest.app import make_app
-from jobs.tenancy import Role, Scope
+from jobs.tenancy import Role, Scope, digest_of
 from tests.support.api import some_lines, until
 from tests.support.hooks import a_webhook
 
@@ -30,7 +30,14 @@ CONFIG = {
 SCHEMA = schemathesis.openapi.from_dict(
     make_app(SimpleNamespace(hidden=(), limits=None)).openapi(), config=SchemathesisConfig.from_dict(CONFIG)
 )
-NAMES = {"file_id": "file", "batch_id": "batch", "job_id": "job", "model": "model", "webhook_id": "hook"}
+NAMES = {
+    "file_id": "file",
+    "batch_id": "batch",
+    "job_id": "job",
+    "model": "model",
+    "webhook_id": "hook",
+    "key_id": "key",
+}
 load_all_checks()
 
 
@@ -44,12 +51,14 @@ def there(api):
     batch = client.batches.create(input_file_id=file.id, **asked)
     until(lambda: client.batches.retrieve(batch.id).status == "completed", "the end of the batch")
     hook = api.home.store.add_webhook(a_webhook("we_documented", tenant="documented"), "test")
+    other = api.home.store.key_by_digest(digest_of(api.key("documented")))[0]
     return {
         "file": file.id,
         "batch": batch.id,
         "job": api.home.store.batch(batch.id, "documented").job,
         "model": "fake",
         "hook": hook.id,
+        "key": other.id,
         "headers": {"Authorization": f"Bearer {key}"},
     }
 

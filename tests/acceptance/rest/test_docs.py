@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from api.rest.app import ROUTERS
-from tests.support.api import some_lines
+from jobs.tenancy import Role, Scope
+from tests.support.api import some_lines, until
 
 pytestmark = pytest.mark.acceptance
 ROOT = Path(__file__).resolve().parents[3]
@@ -17,11 +18,19 @@ EXAMPLES = [
 ]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def awake(api):
+    """A model that sleeps tells the first request to come again in half a minute, and so long the client would wait."""
+    client = api.http(api.key())
+    asked = {"model": "fake", "prompt": "Hello", "max_tokens": 1}
+    until(lambda: client.post("/v1/completions", json=asked).status_code == 200, "the first answer")
+
+
 @pytest.mark.parametrize(("page", "number", "text"), EXAMPLES, ids=lambda value: str(value)[:20])
 def test_an_example_runs(api, tmp_path, monkeypatch, capsys, page, number, text):
     (tmp_path / "requests.jsonl").write_bytes(some_lines(1))
     monkeypatch.chdir(tmp_path)
-    key = api.key(f"docs-{number}")
+    key = api.key(f"docs-{number}", role=Role.ADMIN, scopes=frozenset(Scope))
     program = text.replace("http://127.0.0.1:8000", api.url).replace("nm_…", key).replace("smollm2", "fake")
     names = {}
     exec(compile(program, page, "exec"), names)

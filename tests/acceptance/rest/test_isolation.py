@@ -5,7 +5,7 @@ import re
 import pytest
 
 from api.rest.app import ROUTERS
-from jobs.tenancy import Alias, Role, Scope
+from jobs.tenancy import Alias, Role, Scope, digest_of
 from tests.support.api import some_lines, until
 from tests.support.hooks import a_webhook
 
@@ -38,23 +38,31 @@ BY_PATH = {
     ("GET", "/v1/jobs/{job_id}/events"): {},
     ("GET", "/v1/webhook_endpoints/{webhook_id}"): {},
     ("DELETE", "/v1/webhook_endpoints/{webhook_id}"): {},
+    ("GET", "/v1/keys/{key_id}"): {},
+    ("POST", "/v1/keys/{key_id}/rotate"): {"json": {}},
+    ("POST", "/v1/keys/{key_id}/revoke"): {},
 }
 # Routes that name a thing elsewhere: in the query or the body.
 BY_OTHER = {
     ("GET", "/v1/files"): [{"params": {"after": "FILE"}}],
     ("GET", "/v1/batches"): [{"params": {"after": "BATCH"}}],
     ("GET", "/v1/jobs"): [{"params": {"after": "JOB"}}],
+    ("GET", "/v1/keys"): [{"params": {"after": "KEY"}}],
     ("POST", "/v1/jobs"): [
         {"json": {"model": "fake", "input_file_id": "FILE"}},
         {"json": {"model": "MODEL", "rows": [{"a": 1}], "prompt": "{{ a }}"}},
     ],
     ("POST", "/v1/jobs/quote"): [{"json": {"model": "fake", "input_file_id": "FILE"}}],
     ("POST", "/v1/batches"): [{"json": {**CREATE, "input_file_id": "FILE"}}],
+    ("POST", "/v1/chat/completions"): [{"json": {"model": "MODEL", "messages": [{"role": "user", "content": "x"}]}}],
+    ("POST", "/v1/completions"): [{"json": {"model": "MODEL", "prompt": "x"}}],
+    ("POST", "/v1/embeddings"): [{"json": {"model": "MODEL", "input": "x"}}],
 }
 # Routes that take no name of anything.
 NAMELESS = {
     ("POST", "/v1/files"),
     ("POST", "/v1/webhook_endpoints"),
+    ("POST", "/v1/keys"),
     *(("GET", f"/v1/{name}") for name in ("models", "usage", "limits", "pools", "webhook_endpoints")),
 }
 OPEN = {("GET", "/healthz"), ("GET", "/readyz")}
@@ -77,6 +85,7 @@ def theirs(api):
     hook = api.home.store.add_webhook(a_webhook("we_private", tenant="tenant-a"), "test")
     return {
         "HOOK": hook.id,
+        "KEY": api.home.store.key_by_digest(digest_of(key))[0].id,
         "FILE": file.id,
         "OUTPUT": done.output_file_id,
         "BATCH": batch.id,

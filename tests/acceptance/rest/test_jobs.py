@@ -174,6 +174,7 @@ def test_limits_and_pools_say_what_there_is(api):
             "max_upload_bytes": 16_384 << 20,
             "max_body_bytes": 16 << 20,
             "max_batch_lines": 5_000_000,
+            "rate_limits": [],
         },
         {"object": "list", "data": [{"name": "fake", "purpose": "batch", "model": "fake"}]},
     )

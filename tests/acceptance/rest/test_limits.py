@@ -84,9 +84,9 @@ def test_without_a_key_nothing_of_a_body_is_read(api, path):
 
 def test_who_forgets_v1_is_told_so(api):
     client = api.http(api.key())
-    assert [client.get(path).json()["error"]["message"] for path in ("/files", "/v1/chat/completions")] == [
+    assert [client.get(path).json()["error"]["message"] for path in ("/files", "/v1/images/generations")] == [
         "There is nothing at /files, but at /v1/files: a client's base_url ends in /v1.",
-        "There is nothing at /v1/chat/completions; see /openapi.json.",
+        "There is nothing at /v1/images/generations; see /openapi.json.",
     ]
 
 

@@ -1,0 +1,165 @@
+"""A worker's door over TCP when things break: connections, secrets, frames, the engine; over a fake engine."""
+
+import os
+import signal
+import socket
+import struct
+
+import pytest
+
+from infra.engines.frames import encode_frame
+from infra.live import RemoteDoor, wire
+from jobs.ports.engine import RequestProfile
+from jobs.requests import End
+from tests.support.doors import Waiting, a_working_worker, seen_from_afar, serve, until
+from tests.support.engines import pid_of
+from tests.support.live import a_live_request
+
+pytestmark = pytest.mark.integration
+
+SLOW = RequestProfile(key="slow", kind="chat", sampling='{"max_tokens":400}', stream=True)
+
+
+@pytest.fixture
+def place(tmp_path):
+    with a_working_worker(tmp_path, max_num_seqs=8, token_latency_s=0.05) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def steady(tmp_path_factory):
+    """One that no test breaks."""
+    with a_working_worker(tmp_path_factory.mktemp("steady"), max_num_seqs=8, token_latency_s=0.05) as found:
+        yield found
+
+
+@pytest.fixture
+def server(steady):
+    opened = serve(steady)
+    yield opened
+    opened.close()
+
+
+def ask(door, **changes):
+    request, ear = a_live_request(**{"profile": SLOW, "prompt": "word " * 200, **changes}), Waiting()
+    door.enter(request, ear)
+    return request, ear
+
+
+def connected(server):
+    host, _, port = server.address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
+def closed(sock):
+    """Whether the other end hangs up without a word."""
+    try:
+        return sock.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_a_broken_connection_ends_its_requests_on_both_sides_and_nobody_pays(steady, server):
+    door = RemoteDoor("w", server.address, server.secret)
+    until(lambda: door.load().open)
+    request, ear = ask(door)
+    ear.until(2)
+    for caller in server._there():
+        caller.close()
+    assert ear.until_ended().end is End.LOST
+    until(lambda: steady.worker.live.idle)
+    assert steady.posted(request) == []
+    until(lambda: door.load().open)
+    plain = RequestProfile(key="plain", kind="chat", sampling='{"max_tokens":2}')
+    assert ask(door, profile=plain)[1].until_ended().end is End.DONE
+    door.close()
+
+
+def test_a_door_that_is_not_there_refuses_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    door = RemoteDoor("w", address, "s")
+    assert (ask(door)[1].until_ended().end, door.load().open) == (End.REFUSED, False)
+    door.close()
+
+
+def test_a_door_that_is_let_go_tells_what_was_inside_as_lost(steady, server):
+    door = RemoteDoor("w", server.address, server.secret)
+    until(lambda: door.load().open)
+    _, ear = ask(door)
+    ear.until(1)
+    door.close()
+    assert ear.until_ended().end is End.LOST
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        encode_frame({"op": "hello", "v": 1, "secret": "guessed"}),
+        encode_frame({"op": "hello", "v": 1}),
+        encode_frame({"op": "enter", "n": 1}),
+        struct.pack("<II", 1 << 20, 0),
+        struct.pack("<II", 2, 0) + b"[]",
+        struct.pack("<II", 3, 0) + b"{{{",
+    ],
+    ids=["a wrong secret", "no secret", "a request first", "too long", "no object", "no JSON"],
+)
+def test_whoever_does_not_begin_with_the_secret_is_told_nothing(server, first):
+    with connected(server) as sock:
+        sock.sendall(first)
+        assert closed(sock)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        struct.pack("<II", 1 << 30, 0),
+        struct.pack("<II", 3, 0) + b"{{{",
+        encode_frame({"op": "enter", "n": 1, "request": {"id": "x"}}),
+        encode_frame({"op": "leave"}),
+    ],
+    ids=["too long", "no JSON", "no request", "no number"],
+)
+def test_one_that_breaks_the_rules_ends_its_own_connection_and_no_other(steady, server, frame):
+    other = RemoteDoor("w", server.address, server.secret)
+    until(lambda: other.load().open)
+    _, ear = ask(other, profile=RequestProfile(key="plain", kind="chat", sampling='{"max_tokens":8}'))
+    with connected(server) as sock:
+        sock.sendall(wire.hello_to_wire(server.secret))
+        sock.sendall(frame)
+        while not closed(sock):  # after its greeting
+            pass
+    assert ear.until_ended().end is End.DONE
+    other.close()
+
+
+def test_beyond_the_bound_of_a_connection_requests_are_refused(steady, server, monkeypatch):
+    monkeypatch.setattr(wire, "REQUESTS", 2)
+    door = RemoteDoor("w", server.address, server.secret)
+    until(lambda: door.load().open)
+    ears = [ask(door)[1] for _ in range(3)]
+    assert ears[2].until_ended().reason == "too many requests on one connection"
+    assert [ear.end for ear in ears[:2]] == [None, None]
+    door.close()
+
+
+def test_a_killed_engine_loses_a_stream_with_what_was_generated_and_the_worker_serves_on(place):
+    with seen_from_afar(place) as door:
+        request, ear = ask(door)
+        ear.until(2)
+        os.killpg(pid_of(place.engine), signal.SIGKILL)
+        ended = ear.until_ended()
+        said = sum(word.output_tokens for word in ear.said[:-1])
+        assert (ended.end, ended.result.output_tokens, place.posted(request)) == (End.LOST, said, [])
+        plain = RequestProfile(key="plain", kind="chat", sampling='{"max_tokens":2}')
+        until(lambda: ask(door, profile=plain)[1].until_ended().end is End.DONE)
+
+
+def test_a_worker_that_drains_says_so_and_lets_what_is_inside_end(place):
+    with seen_from_afar(place) as door:
+        _, ear = ask(door, profile=RequestProfile(key="short", kind="chat", sampling='{"max_tokens":2}'))
+        ear.until(1)
+        place.worker.drain()
+        assert ear.until_ended().end is End.DONE
+        until(lambda: not door.load().open)
+        assert ask(door)[1].until_ended().reason == "the worker drains"
