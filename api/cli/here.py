@@ -131,7 +131,7 @@ def _pools(app: AppContext, names: Sequence[str]) -> tuple[list[Pool], list[Mode
     return pools, list(models.values())
 
 
-def _pool(model: Model, named: bool) -> Pool:  # noqa: FBT001 - a fact, not a switch
+def _pool(model: Model, named: bool) -> Pool:
     return pool_for(model).evolve(min_workers=int(named))
 
 

@@ -18,12 +18,17 @@ _EXAMPLE: dict[str, Any] = {
     "project": "catalog",
     "role": "member",
     "scopes": ["files.read", "files.write", "jobs.read", "jobs.write"],
+    "requests_per_minute": 600,
+    "tokens_per_minute": None,
+    "concurrent_requests": None,
     "created_at": 1_790_000_000.5,
     "expires_at": 1_797_776_000.5,
     "revoked_at": None,
     "replaces": None,
 }
 _LONGEST_S = 10 * 366 * 86_400
+_SHOWN = ("name", "project", "role", "scopes", "requests_per_minute")
+Amount = Annotated[int | None, Field(ge=1, le=2**53)]
 Line = Annotated[str, Field(max_length=256, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 """A text that a terminal may print."""
 
@@ -33,15 +38,12 @@ class KeyAsk(BaseModel):
 
     scopes: all that its role, and the caller, may, where they are left out. expires_s: seconds that it is good for,
     until it is revoked where they are left out. project: written into every posting of what it submits.
+    requests_per_minute, tokens_per_minute, concurrent_requests: of its interactive requests, at most the caller's own.
     """
 
     model_config = ConfigDict(
         extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {**{name: _EXAMPLE[name] for name in ("name", "project", "role", "scopes")}, "expires_s": 7_776_000}
-            ]
-        },
+        json_schema_extra={"examples": [{**{name: _EXAMPLE[name] for name in _SHOWN}, "expires_s": 7_776_000}]},
     )
 
     name: Line = ""
@@ -49,6 +51,9 @@ class KeyAsk(BaseModel):
     role: Role = Role.MEMBER
     scopes: Annotated[list[Scope] | None, Field(min_length=1, max_length=len(Scope))] = None
     expires_s: Annotated[float | None, Field(gt=0, le=_LONGEST_S)] = None
+    requests_per_minute: Amount = None
+    tokens_per_minute: Amount = None
+    concurrent_requests: Amount = None
 
 
 class RotateAsk(BaseModel):
@@ -63,6 +68,7 @@ class KeyBody(BaseModel):
     """A key. key: the key itself, only in the first answer that made it, and never again; shown: its beginning.
 
     expires_at, revoked_at: it opens nothing from then on. replaces: the key that a rotation made this one for.
+    requests_per_minute, tokens_per_minute, concurrent_requests: null for no limit of its own.
     """
 
     model_config = example(_EXAMPLE)
@@ -75,6 +81,9 @@ class KeyBody(BaseModel):
     project: str
     role: Role
     scopes: list[Scope]
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrent_requests: int | None = None
     created_at: float
     expires_at: float | None = None
     revoked_at: float | None = None

@@ -21,7 +21,7 @@ from api.rest.schemas import Page
 from api.rest.shown import page_of
 from jobs.errors import NotFound
 from jobs.keys import KEY_BYTES, KeyDesk, KeyRequest, MadeKey
-from jobs.tenancy import ApiKey, Scope
+from jobs.tenancy import ApiKey, RequestLimits, Scope
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=KeyedRoute)
 
@@ -37,6 +37,11 @@ def create(body: KeyAsk, turn: Make) -> Response:
         role=body.role,
         scopes=frozenset(body.scopes or ()),
         expires_s=body.expires_s,
+        limits=RequestLimits(
+            requests_per_minute=body.requests_per_minute,
+            tokens_per_minute=body.tokens_per_minute,
+            concurrent_requests=body.concurrent_requests,
+        ),
     )
     made = _desk(turn.parts, turn.caller).make(turn.id, secrets.token_bytes(KEY_BYTES), asked, tenant=turn.caller.name)
     return _shown_once(turn, made)
@@ -110,6 +115,9 @@ def _shown(key: ApiKey) -> KeyBody:
         project=key.project,
         role=key.role,
         scopes=sorted(key.scopes),
+        requests_per_minute=key.requests_per_minute,
+        tokens_per_minute=key.tokens_per_minute,
+        concurrent_requests=key.concurrent_requests,
         created_at=key.created_at,
         expires_at=key.expires_at,
         revoked_at=key.revoked_at,

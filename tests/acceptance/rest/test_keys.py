@@ -51,7 +51,8 @@ def test_a_key_is_made_shown_once_and_opens_what_it_was_made_for(api, admin, ten
     shown = {**made, "key": None}
     assert made == {
         "id": record.id, "object": "api_key", "key": text, "shown": text[:10], "name": "nightly", "project": "web",
-        "role": "member", "scopes": ["jobs.read"], "created_at": record.created_at,
+        "role": "member", "scopes": ["jobs.read"], "requests_per_minute": None, "tokens_per_minute": None,
+        "concurrent_requests": None, "created_at": record.created_at,
         "expires_at": record.created_at + 60, "revoked_at": None, "replaces": None,
     }  # fmt: skip
     assert (record.tenant, answer.headers["cache-control"]) == (tenant, "no-store")
@@ -63,6 +64,15 @@ def test_a_key_is_made_shown_once_and_opens_what_it_was_made_for(api, admin, ten
 def test_a_key_may_by_default_all_that_a_member_may(admin):
     made = post(admin, "/v1/keys").json()
     assert (made["role"], made["scopes"]) == ("member", sorted(MEMBER_SCOPES))
+
+
+def test_a_key_has_limits_of_its_own_and_a_limited_key_makes_no_wider_one(api, admin):
+    limited = post(
+        admin, "/v1/keys", role="admin", scopes=["keys"], requests_per_minute=60, concurrent_requests=4
+    ).json()
+    made = post(api.http(limited["key"]), "/v1/keys", scopes=["keys"], role="admin", concurrent_requests=9).json()
+    names = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
+    assert [[key[name] for name in names] for key in (limited, made)] == [[60, None, 4]] * 2
 
 
 def test_keys_are_listed_by_cursor_the_newest_first(admin):
