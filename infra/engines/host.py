@@ -1,7 +1,7 @@
 """The engine's process: reads rows from a socket, lets a backend work on them, writes results back.
 
-Started by `EngineProcess` as `python -m infra.engines.host SOCKET_FD LIFE_FD`, leader of its own session, so that the
-terminal's Ctrl-C does not reach it and its whole group can be killed. No module-level import of torch or vLLM.
+Started by `EngineProcess` as `python -m infra.engines.host SOCKET_FD LIFE_FD`, leader of its own process group, so that
+the terminal's Ctrl-C does not reach it and its whole group can be killed. No module-level import of torch or vLLM.
 """
 
 from __future__ import annotations
@@ -118,6 +118,10 @@ class Host:
             case "profile":
                 profile = wire.profile_from_wire(head)
                 self._profiles[profile.key] = profile
+            case "forget":
+                for key in head["keys"]:
+                    self._profiles.pop(key, None)
+                backend.forget(head["keys"])
             case "schema":
                 self._outbox.send({"op": "schema", "n": head["n"], "error": _refusal(backend, head["schema"])})
 

@@ -34,7 +34,7 @@ def found(role: str) -> list[psutil.Process]:
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error, ProcessLookupError):
             titled = TITLES[role] in " ".join(process.cmdline())
-            leads = role != "engine" or os.getsid(process.pid) == process.pid
+            leads = role != "engine" or os.getpgid(process.pid) == process.pid
             if titled and leads and process.status() not in _NOT_LIVING:
                 processes.append(process)
     return sorted(processes, key=lambda process: (process.create_time(), process.pid))
