@@ -25,6 +25,7 @@ from infra.data.line_rules import ModelFacts
 from infra.data.live_reading import BodyReading
 from infra.data.manifest import read_manifest
 from infra.home_secret import home_secret
+from infra.machine import open_more_files
 from infra.models.registry import embedding_size, embedding_sizes
 from infra.models.tokenizer import shows_tools
 from infra.settings import Settings
@@ -43,8 +44,10 @@ if TYPE_CHECKING:
 _LINK_S = 3600
 _STALE_MORE_S = 5.0
 """A request that is under way may not be taken for one that died: its key is free so long after its time is up."""
-_ONGOING = 200
+_ONGOING = 1000
 """Requests that a replica has at a time; streams are among them."""
+_QUEUED = 200
+"""Requests that wait for a replica at most; more are refused at once (503) instead of waiting unseen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +155,7 @@ class Served:
 def serve(home: Home, *, wake: Callable[[], object] = lambda: None, live: Live = NOBODY) -> Served:
     """Listen as the settings say, in a thread of its own. Raises PortTaken."""
     settings = home.settings
+    open_more_files()
     app = app_of(home, wake=wake, live=live)
     sock = _listening(settings.api_host, settings.api_port)
     return Served(uvicorn.Server(_config(home, app)), sock, app, settings.stop_grace_s)
@@ -224,6 +228,7 @@ def deploy(settings: Settings) -> None:
         name="api",
         num_replicas=settings.api_replicas,
         max_ongoing_requests=_ONGOING,
+        max_queued_requests=_QUEUED,
         graceful_shutdown_timeout_s=settings.stop_grace_s,
         ray_actor_options={"num_cpus": 0},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from importlib import metadata, util
@@ -9,6 +10,8 @@ from pathlib import Path
 
 _INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2", "asimd", "bf16", "sve")
 """The sets of instructions that decide how fast a CPU engine is, the best first."""
+
+_FILES = 1 << 16
 
 
 def can_import(name: str) -> bool:
@@ -32,6 +35,15 @@ def cpus() -> int:
     """CPUs that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def open_more_files() -> None:
+    """Let this process open as many files as it may: connections are files, and the usual 1,024 are soon taken."""
+    with contextlib.suppress(ImportError, ValueError, OSError):  # elsewhere than on Unix, or not allowed
+        import resource  # noqa: PLC0415 - Unix only
+
+        now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(now, min(most, _FILES)), most))
 
 
 def is_x86() -> bool:

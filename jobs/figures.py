@@ -125,6 +125,11 @@ FIGURES: tuple[Figure, ...] = (
     _figure(Kind.COUNTER, "engine_rows_total", "pool worker", "Rows that the engine finished, committed or not."),
     _figure(Kind.COUNTER, "engine_tokens_total", "pool worker class", "Tokens of these rows."),
     _figure(Kind.COUNTER, "engine_deaths_total", "pool worker", "How often an engine died or hung."),
+    # ---- of a worker that takes interactive requests
+    _figure(Kind.COUNTER, "worker_requests_total", "pool worker outcome", "Requests that ended at the worker, by how."),
+    _figure(Kind.GAUGE, "worker_requests_waiting", "pool worker", "Requests at the worker that have no seat yet."),
+    _figure(Kind.COUNTER, "worker_postings_total", "pool worker outcome", "Charges of requests: written, or lost."),
+    _figure(Kind.GAUGE, "worker_seats", "pool worker state", "Sequences that the engine runs at once: used, and free."),
     # ---- of an API, and of its health probes
     _figure(Kind.COUNTER, "requests_total", "model outcome", "Interactive requests that ended, by how they ended."),
     _figure(Kind.GAUGE, "requests_open", "model", "Interactive requests that are under way."),

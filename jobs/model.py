@@ -255,6 +255,7 @@ class JobSpec(Value):
     asked_model: the alias that was asked for and that answers echo; "" where it was the model's own name.
     endpoint: OpenAI's, that the lines of a JSONL input name; "" for other inputs.
     webhook: id of the one that is told of its end beside the tenant's own, "" for none.
+    plain: its rows are lines that ask for a text each, so the results' columns are known and no file has them.
     """
 
     model: str
@@ -283,6 +284,7 @@ class JobSpec(Value):
     asked_model: str = ""
     endpoint: str = ""
     webhook: str = ""
+    plain: bool = False
 
     @property
     def copies(self) -> int:

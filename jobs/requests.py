@@ -67,7 +67,8 @@ class End(StrEnum):
     """How a request ended. Each but `REFUSED` and `LOST` is posted, once, before it is told."""
 
     DONE = "done"
-    """The engine finished; the result may be an error of the request itself (too long), which costs nothing."""
+    """The engine finished; the result may be an error of the request itself (too long), which costs nothing but for the
+    answers to its other inputs that were told already."""
     ABORTED = "aborted"
     """Its client went away, or its worker had to stop; it pays for what was generated."""
     REFUSED = "refused"

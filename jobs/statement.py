@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from jobs.errors import Refused
 from jobs.model import Value
-from jobs.ports.store import StatementLine
+from jobs.ports.book import StatementLine
 
 TAG = "tag:"
 NO_TAG = "(without)"

@@ -82,25 +82,28 @@ class Ask:
         """Stopped before anything was generated, by no wish of its client's: another worker may take it."""
         result = self.result()
         idle = not (result.input_tokens or result.output_tokens)
-        return result.finish_reason == "abort" and (
-            self.stopping is Stop.LATE or (self.stopping is Stop.DRAIN and idle)
-        )
+        late = self.stopping is Stop.LATE and not result.output_tokens
+        return result.finish_reason == "abort" and (late or (self.stopping is Stop.DRAIN and idle))
 
     def result(self) -> EngineResult:
         """All that came back, as one; an error of one input is the error of all."""
         return merged([self.results[first] for first in sorted(self.results)])
 
     def usage(self, result: EngineResult) -> Usage:
-        """What is charged: nothing for an error."""
-        outcome = outcome_of(result)
+        """What is charged: nothing for an error, unless answers to other inputs were told already. Else whoever puts an
+        input that must fail behind the others would have these for nothing.
+        """
+        outcomes = {outcome_of(result).value: 1}
+        charged = [result]
         if result.finish_reason == "error":
-            return Usage(rows=1, outcomes={outcome.value: 1})
+            charged = [one for one in self.results.values() if one.finish_reason != "error"] if self.said else []
+        cached = sum([one.cached_tokens for one in charged])
         return Usage(
             rows=1,
-            input_tokens=result.input_tokens - result.cached_tokens,
-            cached_tokens=result.cached_tokens,
-            output_tokens=result.output_tokens,
-            outcomes={outcome.value: 1},
+            input_tokens=sum([one.input_tokens for one in charged]) - cached,
+            cached_tokens=cached,
+            output_tokens=sum([one.output_tokens for one in charged]),
+            outcomes=outcomes,
         )
 
 
@@ -138,12 +141,16 @@ def packs_of(request: LiveRequest, *, most_tokens: int, most_seats: int) -> list
     ]
 
 
-def placed(result: EngineResult, before: int) -> EngineResult:
-    """A fault that names an input of a pack by its place, as the request has it: so many inputs came before."""
-    if before and result.error_message is not None:
-        message = _PLACE.sub(lambda found: f"{found[1]}[{int(found[2]) + before}]", result.error_message, count=1)
-        return replace(result, error_message=message)
-    return result
+def placed(result: EngineResult, ask: Ask, pack: Pack) -> EngineResult:
+    """A fault names the input by its place in the request. The engine knows of its place in a pack of several."""
+    if result.error_message is None or not isinstance(pack.prompt, Several):
+        return result
+    message, before = result.error_message, pack.inputs
+    if _PLACE.match(message):
+        message = _PLACE.sub(lambda found: f"{found[1]}[{int(found[2]) + before}]", message, count=1)
+    elif len(pack.prompt.inputs) == 1:
+        message = f"{'input' if ask.profile.kind == 'embedding' else 'prompt'}[{before}]: {message}"
+    return replace(result, error_message=message)
 
 
 def _cuts(tokens: Sequence[float], *, most_tokens: int, most: int) -> Iterator[tuple[int, int]]:

@@ -59,7 +59,7 @@ class Doorstep:
         with self._lock:
             refusal = self._refusal(request)
             if refusal is not None:
-                self.refused += 1
+                self.refused += not request.probe
                 return refusal
             most_seats = max(1, self.admit.seats // 4)
             ask = Ask(

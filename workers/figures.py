@@ -16,6 +16,7 @@ from jobs.ports.queue import Queue
 from workers.dispatcher import Dispatcher
 from workers.fleet import Fleet
 from workers.ingress import Ingress
+from workers.live import Live
 from workers.scheduler import Steps
 from workers.worker import Worker
 
@@ -39,7 +40,22 @@ def worker_figures(worker: Worker, pool: str, name: str) -> Iterator[Sample]:
         yield Sample("nightmill_release_to_engine_seconds", waits, (*me, priority))
     yield Sample("nightmill_open_tasks", len(worker.progress()), me)
     yield Sample("nightmill_leases_lost_total", tally.lost, me)
+    yield from _request_figures(worker.live, me)
     yield from _engine_figures(worker, me)
+
+
+def _request_figures(live: Live, me: tuple[str, str]) -> Iterator[Sample]:
+    if not live.pool:
+        return
+    ends = {"done": live.done, "aborted": live.aborted, "refused": live.doorstep.refused, "lost": live.lost}
+    for outcome, requests in ends.items():
+        yield Sample("nightmill_worker_requests_total", requests, (*me, outcome))
+    yield Sample("nightmill_worker_postings_total", live.poster.posted, (*me, "written"))
+    yield Sample("nightmill_worker_postings_total", live.poster.unposted, (*me, "lost"))
+    load = live.doorstep.load()
+    yield Sample("nightmill_worker_requests_waiting", load.waiting, me)
+    yield Sample("nightmill_worker_seats", load.used, (*me, "used"))
+    yield Sample("nightmill_worker_seats", load.seats - load.used, (*me, "free"))
 
 
 def _engine_figures(worker: Worker, me: tuple[str, str]) -> Iterator[Sample]:

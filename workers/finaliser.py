@@ -58,11 +58,16 @@ class Finaliser:
             return self.finish_all([job])[0]
 
     def finish_all(self, jobs: Sequence[Job]) -> list[Job]:
-        """As `finish` for each; what they write shares transactions. Raises the first error: then begin again."""
+        """As `finish` for each; what they write shares transactions. Raises the first error: then begin again. Of a job
+        whose record is closed already only `_SUCCESS` may be missing.
+        """
         names = [job.id for job in jobs]
         while self.store.unfolded(names):
             self.store.fold()
-        ends = [self._ending(job) for job in self._named(names)]
+        now = self._named(names)
+        if any(job.state.terminal for job in now):
+            self.seal_all([job for job in self.store.unsealed() if job.id in names])
+        ends = [self._ending(job) for job in now if not job.state.terminal]
         manifests = self.publisher.publish_all([(end.job, end.parts, end.final) for end in ends])
         answers = self.store.finalise_all([end.asked(uri) for end, uri in zip(ends, manifests, strict=True)])
         closed = [end for end, answer in zip(ends, answers, strict=True) if answer]

@@ -12,12 +12,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import structlog
+
 from jobs.choosing import Choice, Memory, beginnings, order
 from jobs.figures import Histogram, Sample
 from jobs.ports.clock import Clock
 from jobs.ports.live import Door, Hear
 from jobs.requests import End, Ended, LiveRequest, Piece, Said
 from workers.health import Post, Watch
+
+log = structlog.get_logger()
 
 _TRIES = 16
 """Doors that one request is taken to at most: if so many have no room, the model has none."""
@@ -78,7 +82,12 @@ class Front:
         self.ways.asked(request.model, short=False)
         with self._lock:
             self._open[request.id] = asking
-        asking.go()
+        try:
+            asking.go()
+        except BaseException:  # whoever asks is told by it, and nobody else
+            with self._lock:
+                self._open.pop(request.id, None)
+            raise
 
     def leave(self, request_id: str) -> None:
         if (asking := self._open.get(request_id)) is not None:
@@ -210,14 +219,21 @@ class _Asking:
             post.heard_s = self.front.clock.monotonic()
             if self.first_s is None:
                 self.front.served(self.hashes, post.door.name)
-        if said.end is End.REFUSED:
-            self.refusals.append(said)
-            self.go()
-        elif said.end is End.LOST and self.first_s is None:
-            self.losses.append(said)
-            self.go()
-        else:
+        if said.end not in {End.REFUSED, End.LOST}:
             self._end(said)
+        elif self.first_s is not None:  # what was told cannot be told once more
+            self._end(said.evolve(end=End.LOST))
+        else:
+            (self.refusals if said.end is End.REFUSED else self.losses).append(said)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """In the thread of a door, which knows nothing of what may break here."""
+        try:
+            self.go()
+        except Exception as error:
+            log.exception("request_stuck", request=self.request.id)
+            self._end(Ended(end=End.LOST, reason=repr(error)))
 
     def _nowhere(self) -> Ended:
         """No door is left: what is said of that. A request that was lost on the way is not merely refused."""

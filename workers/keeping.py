@@ -11,7 +11,7 @@ import structlog
 from structlog.contextvars import bound_contextvars
 
 from jobs.batching import Keeper
-from jobs.errors import NightmillError, Unavailable
+from jobs.errors import DatabaseUnavailable, NightmillError, Unavailable
 from jobs.filing import Batch, tokens_of
 from jobs.ports.clock import Clock
 from workers.together import Together
@@ -49,6 +49,7 @@ class Keeping:
     _checking: dict[str, str] = field(default_factory=dict)
     _rests: dict[str, float] = field(default_factory=dict)
     _faults: dict[str, int] = field(default_factory=dict)
+    _alone: set[str] = field(default_factory=set)
     _tidied_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -83,7 +84,7 @@ class Keeping:
 
     def _begin(self, batch: Batch) -> Future[Any]:
         small = batch.enqueued_tokens <= _FEW_TOKENS
-        if small and batch.id not in self._faults:
+        if small and batch.id not in self._alone:
             return self._lists.submit(batch)
         return (self.quick if small else self.threads).submit(self._attend, batch)
 
@@ -104,9 +105,14 @@ class Keeping:
                 self._rest(name, error)
             else:
                 self._faults.pop(name, None)
+                self._alone.discard(name)
 
     def _rest(self, name: str, error: BaseException) -> None:
-        """A fault of one batch, or of ours that it brings out, holds up no other."""
+        """A fault of one batch, or of ours that it brings out, holds up no other. Nor does a backend that is away, if
+        it is only that batch's: it is in no list again before it came on.
+        """
+        if not isinstance(error, DatabaseUnavailable):
+            self._alone.add(name)
         if not isinstance(error, Unavailable):
             self._faults[name] = self._faults.get(name, 0) + 1
         rest_s = _LOOK_AGAIN_S * 2.0 ** min(10, max(0, self._faults.get(name, 0) - 1))

@@ -32,7 +32,8 @@ STARTS_AGAIN = "its engine starts again"
 class Live:
     """`enter` and `leave` from any thread, as all of `doorstep`; the others by the worker's loop alone.
 
-    pool, worker: as postings name them. served, lost: requests, since the start.
+    pool, worker: as postings name them; "" where none are taken. served: requests and probes that were done.
+    done, aborted, lost: requests, by how they ended; further ones are `doorstep.refused`.
     """
 
     engine: Engine
@@ -42,6 +43,8 @@ class Live:
     pool: str
     worker: str
     served: int = 0
+    done: int = 0
+    aborted: int = 0
     lost: int = 0
     _turns: deque[Ask] = field(default_factory=deque)
     _inside: dict[int, Ask] = field(default_factory=dict)
@@ -143,7 +146,7 @@ class Live:
             return
         pack = ask.inside.pop(result.id)
         self.doorstep.seating.left(pack)
-        ask.results[pack.first] = result = placed(result, pack.inputs)
+        ask.results[pack.first] = result = placed(result, ask, pack)
         if ask.first_s is None and result.finish_reason in {"stop", "length"}:
             ask.first_s = self.clock.monotonic()
         if result.finish_reason == "error" and ask.stopping is None:
@@ -163,7 +166,7 @@ class Live:
         for ask in list(self.doorstep.asks.values()):
             if ask.inside or ask.results:
                 generated = EngineResult(0, "abort", output_tokens=ask.said)
-                self.lost += 1
+                self.lost += not ask.request.probe
                 self._tell_end(ask, Ended(end=End.LOST, result=generated, reason=reason))
             else:
                 self._refuse(ask, reason)
@@ -209,7 +212,7 @@ class Live:
     def _refuse_overdue(self, now: float) -> None:
         """The bound on the wait: what was promised holds even where the prediction did not."""
         for ask in [a for a in self.doorstep.seating.line if now - a.entered_s > self.doorstep.policy.max_wait_s]:
-            if not ask.request.probe:
+            if not ask.request.probe and ask.first_s is None:  # else it was told of: it stands in line by mistake
                 self._stop(ask, Stop.LATE)
 
     def _leave(self, request_id: str, why: Stop) -> None:
@@ -231,7 +234,7 @@ class Live:
         result = ask.result()
         outcome = outcome_of(result)
         if ask.stopping is Stop.BROKEN:
-            self.lost += 1
+            self.lost += not ask.request.probe
             self._tell_end(ask, Ended(end=End.LOST, result=result, reason="its connection broke"))
             return
         if ask.undone:
@@ -245,6 +248,8 @@ class Live:
         if ask.request.probe:
             self._tell_end(ask, ended)
             return
+        self.done += end is End.DONE
+        self.aborted += end is End.ABORTED
         posting = posting_of(
             ask.request,
             ended.usage,
@@ -266,7 +271,7 @@ class Live:
         self.doorstep.learn(service_s=seconds, estimated=ask.request.output_tokens, came=result.output_tokens)
 
     def _refuse(self, ask: Ask, reason: str) -> None:
-        self.doorstep.refused += 1
+        self.doorstep.refused += not ask.request.probe
         self._tell_end(ask, Ended(end=End.REFUSED, retry_after_s=self.doorstep.retry_s(), reason=reason))
 
     def _tell_end(self, ask: Ask, ended: Ended) -> None:

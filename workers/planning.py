@@ -5,12 +5,14 @@ A large job is planned by itself; small ones in lists, whose tasks are stored in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import structlog
 
+from jobs.errors import DatabaseUnavailable
 from jobs.model import InputFile, Job, JobState, Task
 from jobs.ports.planning import PlannedSegment, SegmentPlanner
 from jobs.ports.store import Store
@@ -18,8 +20,11 @@ from workers.about import about
 
 log = structlog.get_logger()
 
-Begin = Callable[[Job], "Future[None]"]
-"""Plans and stores a job's next segment, in some thread."""
+
+class Begin(Protocol):
+    """Plans and stores a job's next segment, in some thread. alone: not with those of other jobs."""
+
+    def __call__(self, job: Job, *, alone: bool) -> Future[None]: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,7 +32,8 @@ class PlanAhead:
     """Begins one segment at a time. Once closed it stores no segment and begins none: a last step of the scheduler may
     follow.
 
-    small: does the work for a small job, together with others; None for a large one, which has `threads`.
+    small: does the work for a small job, together with others until that fails; None for a large one, which has
+    `threads`.
     """
 
     store: Store
@@ -35,6 +41,7 @@ class PlanAhead:
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="plan"))
     small: Begin | None = None
     _under_way: Future[None] | None = None
+    _failed: bool = False
     _closed: bool = False
     _files: dict[str, list[InputFile]] = field(default_factory=dict)
 
@@ -47,10 +54,11 @@ class PlanAhead:
         if self._under_way is not None:
             if self._under_way.done():
                 planned, self._under_way = self._under_way, None  # a plan that failed is made anew, not raised for ever
+                self._failed = not isinstance(planned.exception(), DatabaseUnavailable | None)
                 planned.result()
             return
         if self._wanted(job, head, ahead):
-            self._under_way = self.threads.submit(self._plan, job) if self.small is None else self.small(job)
+            self._under_way = self._begin(job)
 
     def wait(self) -> None:
         """Until the segment under way is stored; for a caller that has nothing else to do."""
@@ -60,6 +68,11 @@ class PlanAhead:
     def close(self) -> None:
         self._closed = True
         self.threads.shutdown(wait=True, cancel_futures=True)
+
+    def _begin(self, job: Job) -> Future[None]:
+        if self.small is None:
+            return self.threads.submit(self._plan, job)
+        return self.small(job, alone=self._failed)
 
     @staticmethod
     def _wanted(job: Job, head: Task | None, ahead: int) -> bool:

@@ -38,7 +38,7 @@ _LOOK_AGAIN_S, _LONGEST_REST_S = 5.0, 300.0
 @dataclass(slots=True, kw_only=True)
 class _Desk:
     """What the scheduler knows of a job beside its record. retry_s: monotonic time before which it is let alone.
-    faults: since a person last resumed it.
+    faults: since a person last resumed it. alone: it failed at its end, so it ends beside no other.
     """
 
     plans: PlanAhead
@@ -47,6 +47,7 @@ class _Desk:
     ending: Future[Job] | None = None
     retry_s: float = 0.0
     faults: int = 0
+    alone: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -229,11 +230,17 @@ class PoolScheduler(Steps):
         """In a thread: publishing thousands of parts takes its time. It is told what became of it in a later tick."""
         desk = self._desks[job.id]
         if desk.ending is None:
-            desk.ending = self.small.finish(job) if _is_small(job) else self.threads.submit(self.finaliser.finish, job)
+            desk.ending = self._end(job, alone=desk.alone)
         elif desk.ending.done():
             ended, desk.ending = desk.ending, None
             if (error := ended.exception()) is not None:
+                desk.alone = not isinstance(error, DatabaseUnavailable)
                 self._hold_up(job, desk, error)
+
+    def _end(self, job: Job, *, alone: bool) -> Future[Job]:
+        if _is_small(job):
+            return self.small.finish(job, alone=alone)
+        return self.threads.submit(self.finaliser.finish, job)
 
 
 def _is_small(job: Job) -> bool:

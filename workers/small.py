@@ -20,10 +20,10 @@ class SmallJobs:
         self._plans: Together[Job, None] = Together(partial(plan_small, store, planner), threads)
         self._ends: Together[Job, Job] = Together(finaliser.finish_all, threads)
 
-    def plan(self, job: Job) -> Future[None]:
-        """Its next segment."""
-        return self._plans.submit(job)
+    def plan(self, job: Job, *, alone: bool) -> Future[None]:
+        """Its next segment. alone: see `Together.submit`."""
+        return self._plans.submit(job, alone=alone)
 
-    def finish(self, job: Job) -> Future[Job]:
-        """All its tasks are at their end."""
-        return self._ends.submit(job)
+    def finish(self, job: Job, *, alone: bool) -> Future[Job]:
+        """All its tasks are at their end. alone: see `Together.submit`."""
+        return self._ends.submit(job, alone=alone)

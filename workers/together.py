@@ -31,9 +31,14 @@ class Together(Generic[T, R]):
         self._waiting: list[tuple[T, Future[R]]] = []
         self._lists = 0
 
-    def submit(self, item: T) -> Future[R]:
-        """Its result, once its list is through."""
+    def submit(self, item: T, *, alone: bool = False) -> Future[R]:
+        """Its result, once its list is through. alone: in no list. So comes again what failed in one: the backend that
+        is away may be its own, and the others of its next list shall not wait for it too.
+        """
         future: Future[R] = Future()
+        if alone:
+            self._threads.submit(self._carry_out, [(item, future)])
+            return future
         with self._lock:
             self._waiting.append((item, future))
             begins = self._lists < _LISTS
@@ -56,6 +61,7 @@ class Together(Generic[T, R]):
     def _carry_out(self, group: Sequence[tuple[T, Future[R]]]) -> None:
         try:
             results = self._work([item for item, _ in group])
+            pairs = [*zip(group, results, strict=True)]
         except BaseException as error:  # noqa: BLE001  # it belongs to whoever waits for the item
             if len(group) == 1 or isinstance(error, Unavailable):  # alone each would wait for the same backend
                 for _, future in group:
@@ -64,5 +70,5 @@ class Together(Generic[T, R]):
                 for one in group:
                     self._carry_out([one])
         else:
-            for (_, future), result in zip(group, results, strict=True):
+            for (_, future), result in pairs:
                 future.set_result(result)

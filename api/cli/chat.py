@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -152,7 +153,7 @@ def _foot(found: dict[str, Any]) -> None:
 def _place(app: AppContext, url: str | None, key: str | None) -> Iterator[Place]:
     """Where to ask. Without a key: one of this data directory's own, which ends with the talk."""
     if key is not None:
-        yield Place(url=url or _url_here(app), key=key)
+        yield Place(url=_url_there(url) if url else _url_here(app), key=_usable(key))
         return
     here = _url_here(app)
     Line(Place(url=here, key=""), lambda _: None).check()  # nothing is made for a service that is not there
@@ -164,6 +165,26 @@ def _place(app: AppContext, url: str | None, key: str | None) -> Iterator[Place]
         yield Place(url=here, key=made.text)
     finally:
         desk.revoke(made.record.id)
+
+
+def _usable(key: str) -> str:
+    """As a header may have it. Raises BadInput."""
+    key = key.strip()  # a file's last line, say
+    if not (key and key.isascii() and key.isprintable()):
+        raise BadInput(source="--key", reason="this is no API key; one looks like nm_…")
+    return key
+
+
+def _url_there(url: str) -> str:
+    """Raises BadInput."""
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        fits = False
+    if not fits:
+        raise BadInput(source="--url", reason=f"{url!r} is no address; one looks like http://127.0.0.1:8000")
+    return url.rstrip("/").removesuffix("/v1")
 
 
 def _url_here(app: AppContext) -> str:

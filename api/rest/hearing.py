@@ -23,11 +23,14 @@ class Hearing:
     """Made in the event loop. `hear` may be called from any thread; the share of the caller's limits that the request
     holds is settled there, whether anybody still listens or not.
 
+    input_tokens: estimated. They count towards its rate where it was taken in and pays nothing, since its client left
+    before the first token or one of its inputs was in error: it kept an engine busy all the same.
     output_tokens, chars: generated so far, as the pieces say. broken: set where no end will be waited for.
     """
 
-    def __init__(self, hold: Hold) -> None:
+    def __init__(self, hold: Hold, input_tokens: int = 0) -> None:
         self._hold = hold
+        self._input_tokens = input_tokens
         self._loop = asyncio.get_running_loop()
         self._said: deque[Said] = deque()
         self._event = asyncio.Event()
@@ -56,7 +59,7 @@ class Hearing:
             self._hold.release()
         else:
             usage = ended.usage
-            self._hold.settle(usage.input_tokens + usage.cached_tokens + usage.output_tokens)
+            self._hold.settle(usage.input_tokens + usage.cached_tokens + usage.output_tokens or self._input_tokens)
 
     def _wake(self) -> None:
         self._waking = False

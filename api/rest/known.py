@@ -25,6 +25,8 @@ from jobs.tenancy import digest_of
 
 KEPT_S = 2.0
 _MOST = 4096
+_SHOWN_CHARS = 200
+"""Of a model's name that there is none of: a body is as long as its sender likes."""
 T = TypeVar("T")
 
 
@@ -95,7 +97,8 @@ class Known:
             pool = pool_behind(asked, aliases, pools, resolve_for_requests)
         except NotFound:
             names = ", ".join(names_of(aliases, pools)) or "no model"
-            raise ModelNotFound(name=asked, hint=f"Served are: {names}.", param="model") from None
+            name = asked if len(asked) <= _SHOWN_CHARS else f"{asked[:_SHOWN_CHARS]}…"
+            raise ModelNotFound(name=name, hint=f"Served are: {names}.", param="model") from None
         price = parts.store.price(pool.model)
         if price is None:
             raise NoPrice(model=pool.model)

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from api.rest.auth import Caller, authorised, key_of
 from api.rest.errors import error_content
 from api.rest.hearing import Break, Hearing
+from api.rest.holding import taken
 from api.rest.keyed import check_query, query_names
 from api.rest.known import Known
 from api.rest.parts import Parts, parts_of
@@ -25,13 +26,20 @@ from api.rest.rated import rate_headers
 from api.rest.replay import Turn, take_turn
 from api.rest.told import fault_of, interrupted
 from jobs.errors import BadInput, NightmillError
+from jobs.ports.engine import EngineResult
 from jobs.ports.limiting import Hold
 from jobs.ports.reading import Asked, Asking, BadRequest, MissingParameter
 from jobs.tenancy import Scope as KeyScope
 
 _HEAVY_BYTES = 32 << 10
-_HEAVY_WORDS = (b'"schema"', b'"tools"')
-"""A larger body, or one with schemas, is read in a thread: others wait for the event loop."""
+_HEAVY_FIELDS = frozenset({"tools", "response_format"})
+"""A larger body, or one with schemas, is read in a thread, and a longer answer is written there: others wait for the
+event loop.
+"""
+_MOST_INSIDE = 1 << 19
+"""Lists and objects of a body. Two million empty ones take 0.4 s, in which no other thread runs. A text of 16 MiB may
+have a bracket in every 32 characters.
+"""
 _KEPT_BYTES = 1 << 20
 """A longer answer is not kept for an idempotency key: these are many vectors as numbers."""
 _STREAM_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
@@ -102,7 +110,8 @@ class Answering:
         parts = self._parts
         digest = hashlib.sha256(f"POST {self._endpoint}\n".encode() + raw).hexdigest()
         stale_s = max(parts.limits.stale_s, parts.limits.generation_s + parts.limits.request_s)
-        forgets = (NightmillError, HTTPException, _Gone, _NotKept)
+        # A cancelled task's too: whoever takes over a stale key has its id, under which nothing more is charged.
+        forgets = (Exception, asyncio.CancelledError)
         async with take_turn(parts, self._caller, key, digest, self._prefix, stale_s=stale_s, forgets=forgets) as turn:
             yield turn
 
@@ -116,7 +125,7 @@ class Answering:
     # ---- reading --------------------------------------------------------------------------------
 
     async def _read(self, raw: bytes, name: str) -> Asked:
-        heavy = len(raw) > _HEAVY_BYTES or any(word in raw for word in _HEAVY_WORDS)
+        heavy = len(raw) > _HEAVY_BYTES
         body = await run_in_threadpool(_parsed, raw) if heavy else _parsed(raw)
         asked_model = body.get("model") if isinstance(body, dict) else ""
         if not isinstance(body, dict):
@@ -136,6 +145,7 @@ class Answering:
             created=self._parts.clock.now(),
         )
         read = self._parts.reading.read
+        heavy = heavy or not _HEAVY_FIELDS.isdisjoint(body)
         return await run_in_threadpool(read, asking, body) if heavy else read(asking, body)
 
     async def _hold(self, asked: Asked) -> Hold:
@@ -144,7 +154,7 @@ class Answering:
         limiter, key, tenant = self._parts.limiter, self._caller.key, self._caller.tenant
         hold = limiter.quick(key, tenant, tokens)
         if hold is None:
-            hold = await run_in_threadpool(limiter.hold, key, tenant, tokens)
+            hold = await taken(limiter.hold, key, tenant, tokens)
         self._request.state.standing = hold.standing
         return hold
 
@@ -158,9 +168,13 @@ class Answering:
                 param="stream",
             )
         hold = await self._hold(asked)
-        hearing = Hearing(hold)
+        hearing = Hearing(hold, asked.request.input_tokens)
         try:
-            self._parts.front.ask(asked.request, hearing.hear)
+            try:
+                self._parts.front.ask(asked.request, hearing.hear)
+            except BaseException:
+                hold.release()  # its end may never be heard
+                raise
             hearing.watch(self._request.receive, self._parts.limits.generation_s)
             if asked.stream:
                 return await self._streamed(asked, hearing)
@@ -179,7 +193,7 @@ class Answering:
         hearing.close()
         assert hearing.ended is not None
         assert hearing.ended.result is not None
-        body = asked.writer.whole(hearing.ended.result)
+        body = await _written(asked.writer.whole, hearing.ended.result)
         return Response(body, headers=self._rates(), media_type="application/json")
 
     def _check(self, asked: Asked, hearing: Hearing) -> None:
@@ -202,7 +216,8 @@ class Answering:
         pieces = await hearing.pieces()
         self._check(asked, hearing)
         first = asked.writer.begin() + asked.writer.more(pieces)
-        return _Events(self._events(first, asked, hearing), self._rates() | _STREAM_HEADERS)
+        events = self._events(first, asked, hearing)
+        return _Events(events, self._rates() | _STREAM_HEADERS, lambda: self._leave(asked, hearing))
 
     async def _events(self, first: bytes, asked: Asked, hearing: Hearing) -> AsyncGenerator[bytes, None]:
         """One write for all that came meanwhile."""
@@ -214,7 +229,7 @@ class Answering:
                 first = writer.more(await hearing.pieces())
                 self._check(asked, hearing)
             assert hearing.ended.result is not None
-            yield first + writer.end(hearing.ended.result)
+            yield first + await _written(writer.end, hearing.ended.result)
         except NightmillError as error:
             yield first + self._told(error, hearing)
         except _Gone:
@@ -229,22 +244,40 @@ class Answering:
 
 
 class _Events(StreamingResponse):
-    """Server-sent events. Its client's leaving is noticed by whoever makes them, who has the only eye on it."""
+    """Server-sent events. Its client's leaving is noticed by whoever makes them, who has the only eye on it.
 
-    def __init__(self, events: AsyncGenerator[bytes, None], headers: dict[str, str]) -> None:
+    over: is called at the end, also where no event was ever asked for.
+    """
+
+    def __init__(
+        self, events: AsyncGenerator[bytes, None], headers: dict[str, str], over: Callable[[], object]
+    ) -> None:
         super().__init__(events, headers=headers, media_type="text/event-stream")
         self._events = events
+        self._over = over
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        async with aclosing(self._events) as events:
-            async for event in events:
-                await send({"type": "http.response.body", "body": event, "more_body": True})
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            async with aclosing(self._events) as events:
+                async for event in events:
+                    await send({"type": "http.response.body", "body": event, "more_body": True})
+        finally:
+            self._over()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _written(write: Callable[[EngineResult], bytes], result: EngineResult) -> bytes:
+    """Of many vectors, or of many places with their likeliest tokens, for seconds."""
+    if len(result.answers or "") > _HEAVY_BYTES:
+        return await run_in_threadpool(write, result)
+    return write(result)
 
 
 def _parsed(raw: bytes) -> Any:
     """Raises BadInput."""
+    if len(raw) > _MOST_INSIDE and raw.count(b"[") + raw.count(b"{") > _MOST_INSIDE:
+        raise BadInput(source="body", reason=f"it has more than {_MOST_INSIDE:,} lists and objects")
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as error:

@@ -24,9 +24,11 @@ from api.rest.errors import Answered
 from api.rest.parts import Parts, parts_of
 from jobs.errors import Conflict, Refused
 from jobs.ports.filing import Replay
+from jobs.retry import Backoff
 from jobs.tenancy import Scope
 
-_LOOK_S = 0.05
+_LOOKS = Backoff(first_s=0.05, factor=1.5, max_s=2.0, attempts=1 << 30)
+"""Each look is a transaction, and as many may wait for one answer as a client likes."""
 _NOTHING_MADE = (Refused, Conflict, RequestValidationError)
 """After any other fault something may have been made."""
 _ASKING = ("x-nightmill-order",)
@@ -103,7 +105,7 @@ async def take_turn(
     prefix: str,
     *,
     stale_s: float | None = None,
-    forgets: tuple[type[Exception], ...] = _NOTHING_MADE,
+    forgets: tuple[type[BaseException], ...] = _NOTHING_MADE,
 ) -> AsyncIterator[Turn]:
     """The request that may act gets its turn; others wait for its answer. Raises Answered, Conflict.
 
@@ -123,6 +125,7 @@ async def take_turn(
 
 async def _begin(parts: Parts, tenant: str, key: str, digest: str, new_id: str, stale_s: float) -> Replay:
     end = parts.clock.monotonic() + parts.limits.wait_s
+    look = 0
     while True:
         replay = await run_in_threadpool(parts.store.begin, tenant, key, digest, new_id, stale_s=stale_s)
         if replay.digest != digest:
@@ -133,7 +136,8 @@ async def _begin(parts: Parts, tenant: str, key: str, digest: str, new_id: str, 
             return replay
         if parts.clock.monotonic() > end:
             raise StillUnderWay
-        await asyncio.sleep(_LOOK_S)
+        look += 1
+        await asyncio.sleep(_LOOKS.wait_s(look) or 0.0)
 
 
 def _digest(method: str, path: str, body: bytes) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import orjson
+
 from infra.data.bodies import ANY, BadBody, Body, Rules, check_fields, check_model, object_of
 from infra.data.chat_bodies import read_chat
 from infra.data.line_fields import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
@@ -40,7 +42,10 @@ def read_body(body: Any, rules: Rules = ANY) -> Body:
     found = object_of(body)
     check_fields(found, endpoint)
     check_model(found.get("model"), rules.model)
-    return ENDPOINTS[endpoint].read(found, rules)
+    try:
+        return ENDPOINTS[endpoint].read(found, rules)
+    except orjson.JSONEncodeError as error:  # it reads deeper than it writes
+        raise BadBody(f"a schema or a value of `body` cannot be written as JSON: {error}", param="body") from error
 
 
 class Outline(NamedTuple):

@@ -16,14 +16,13 @@ from infra.data.index import InputIndex
 from infra.data.inputs import LINE_SCHEMA
 from infra.data.render import PromptTemplate, compile_prompt
 from infra.data.schema import dump_schema, load_schema, output_schema
-from jobs.errors import NotFound
 from jobs.model import InputFile, Job
 from jobs.ports.objects import Objects
 
 _KEPT_JOBS, _KEPT_FILES = 1024, 1 << 14
 """Small jobs come by the hundred; of one with many files the list is what takes memory."""
-_LINE_RESULTS = output_schema(LINE_SCHEMA, kept=())
-"""Of lines that ask for nothing but a text each."""
+_PLAIN_RESULTS = output_schema(LINE_SCHEMA, kept=())
+"""Of lines that ask for nothing but a text each. `JobSpec.plain` says of which jobs."""
 _PLAIN_NAME = re.compile(r"(?!x-)[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -74,13 +73,18 @@ def _folder_name(tenant: str) -> str:
     return "x-" + hashlib.blake2b(tenant.encode(), digest_size=16).hexdigest()
 
 
-def freeze(objects: Objects, folder: JobFolder, *, inputs: pa.Schema, output: pa.Schema) -> None:
-    """Write both schemas, before the job's record. Safe to repeat. Those of plain lines are known."""
-    lines = inputs.equals(LINE_SCHEMA, check_metadata=True)
-    if not lines:
+def freeze(objects: Objects, folder: JobFolder, *, inputs: pa.Schema, output: pa.Schema, plain: bool = False) -> None:
+    """Write both schemas, before the job's record. Safe to repeat. Those of lines, and of plain results, are known."""
+    if not inputs.equals(LINE_SCHEMA, check_metadata=True):
         objects.put_if_absent(folder.input_schema, dump_schema(inputs))
-    if not lines or not output.equals(_LINE_RESULTS, check_metadata=True):
+    if not plain:
         objects.put_if_absent(folder.output_schema, dump_schema(output))
+
+
+def is_plain(inputs: pa.Schema, output: pa.Schema) -> bool:
+    """See `JobSpec.plain`."""
+    pairs = ((inputs, LINE_SCHEMA), (output, _PLAIN_RESULTS))
+    return all(one.equals(other, check_metadata=True) for one, other in pairs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,18 +163,10 @@ class FrozenJobs:
             folder=folder,
             index=InputIndex(files),
             schema=schema,
-            output=self._output(folder, lines=spec.input_format == "jsonl"),
+            output=_PLAIN_RESULTS if spec.plain else load_schema(self.objects.read(folder.output_schema)),
             template=template,
             needed=needed,
         )
-
-    def _output(self, folder: JobFolder, *, lines: bool) -> pa.Schema:
-        try:
-            return load_schema(self.objects.read(folder.output_schema))
-        except NotFound:
-            if lines:
-                return _LINE_RESULTS
-            raise
 
 
 def salt(tenant: str, secret: bytes) -> str:

@@ -11,7 +11,7 @@ import orjson
 import pyarrow as pa
 
 from infra.data.bodies import SORTED
-from infra.data.frozen import FrozenJob, JobFolder, freeze
+from infra.data.frozen import FrozenJob, JobFolder, freeze, is_plain
 from infra.data.guided import check_output_schema
 from infra.data.index import InputIndex
 from infra.data.inputs import Inputs, check_ids, resolve, verify_unchanged
@@ -70,13 +70,15 @@ class DataIntake:
         look = partial(self._looker.look, id_column=request.id_column) if request.foreign else None
         inputs = resolve(self._objects, request.input, rules=rules, scratch=self._scratch, tables=look)
         spec = _spec(request, model, inputs, sampling)
+        output = results_of(spec, model, inputs, self._facts)
+        spec = spec.evolve(plain=is_plain(inputs.schema, output))
         if request.id_column is not None and (look is None or inputs.format == "jsonl"):
             check_ids(self._objects, inputs, request.id_column, scratch=self._scratch)
         return Examined(
             files=inputs.files,
             spec=spec,
             total_rows=total_rows(self._objects, spec, inputs.files),
-            schemas=(inputs.schema, results_of(spec, model, inputs, self._facts)),
+            schemas=(inputs.schema, output),
         )
 
     def asked_model(self, uri: str) -> str:
@@ -89,7 +91,7 @@ class DataIntake:
         """
         check_writable(self._objects, job.spec.output, job.id)
         inputs, output = examined.schemas
-        freeze(self._objects, self._folder(job), inputs=inputs, output=output)
+        freeze(self._objects, self._folder(job), inputs=inputs, output=output, plain=job.spec.plain)
 
     def sample(self, examined: Examined, model: Model, rows: int, seed: int) -> SampledPrompts:
         frozen = self._unborn(examined, model)

@@ -33,6 +33,8 @@ _OPTIONS = frozenset({"include_usage", "include_obfuscation"})
 _ERRORS: dict[str, type[BadRequest]] = {
     cls.code: cls for cls in (BadRequest, UnsupportedParameter, MissingParameter, ContextExceeded)
 }
+_MOST_LOGPROBS = 1 << 19
+"""Of one answer, each with its token: twenty of 25,000 tokens. They come to 30 MB, and ten times that in hand."""
 _UNKNOWN_CONTEXT = 4096
 """Tokens; only to estimate with, where a model's files do not say."""
 
@@ -85,9 +87,9 @@ class BodyReading:
             )
             read = read_body(found, rules)
             _check_ids(read, asking)
+            return self._asked(asking, read, stream)
         except BadBody as error:
             _refuse(error)
-        return self._asked(asking, read, stream)
 
     def _asked(self, asking: Asking, body: Body, stream: _Stream) -> Asked:
         outline = outline_of(body)
@@ -96,6 +98,7 @@ class BodyReading:
         input_tokens = min(context * inputs, max(inputs, outline.input_tokens(self._tokens_per_char)))
         left = max(1, context - input_tokens // inputs)
         each = 0 if asking.endpoint == EMBEDDINGS else min(outline.max_tokens or left, left)
+        _check_logprobs(body, each * outline.answers)
         profile = live_profile(
             asking.endpoint,
             salt(asking.tenant, self._secret()),
@@ -159,6 +162,20 @@ def _check_ids(body: Body, asking: Asking) -> None:
             where = f"{name}[{place}]" if len(inputs) > 1 else name
             msg = f"{where} has {len(ids)} tokens; the model's context has {most}"
             raise bad(msg, where, ContextExceeded.code)
+
+
+def _check_logprobs(body: Body, output_tokens: int) -> None:
+    """Raises BadBody. output_tokens: of all answers, at most."""
+    likeliest = body.sampling.get("logprobs")
+    if likeliest is None:
+        return
+    found = output_tokens * (1 + int(likeliest))
+    if found > _MOST_LOGPROBS:
+        msg = (
+            f"logprobs of up to {output_tokens:,} tokens come to {found:,}; at most {_MOST_LOGPROBS:,} are told at "
+            "once: give a lower max_tokens, n, or number of likeliest tokens"
+        )
+        raise bad(msg, "logprobs")
 
 
 def _refuse(error: BadBody) -> NoReturn:

@@ -164,7 +164,7 @@ class Results:
         """
         folder = JobFolder(home=self._jobs.home, tenant=job.tenant, job=child_id)
         frozen = self._jobs.of(job)
-        freeze(self._objects, folder, inputs=frozen.schema, output=frozen.output)
+        freeze(self._objects, folder, inputs=frozen.schema, output=frozen.output, plain=job.spec.plain)
         found = self.batches(job, outcomes=outcomes, columns=["row"])
         numbers = chain.from_iterable(batch.column("row").to_pylist() for batch in found)
         return folder.select, save_rows(self._objects, folder.select, numbers)

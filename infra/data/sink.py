@@ -102,7 +102,7 @@ def _taken(column: pa.Array, places: Sequence[int]) -> pa.Array:
 
 def _file(job: Job, table: RowTable, columns: Columns, typed: Mapping[str, pa.Array]) -> bytes:
     schema = table.frozen.output
-    if columns.answers and ANSWER not in schema.names:  # a lost file would pass for one that was never needed
+    if columns.answers and ANSWER not in schema.names:  # else they would be lost in silence
         raise StorageCorrupt(uri=table.frozen.folder.output_schema, reason=f"the column {ANSWER!r} is missing")
     kept = {new: column for (_, new), column in zip(job.spec.kept, table.kept, strict=True)}
     before: dict[str, Any] = {"row": table.rows, "input_row": table.input_rows, "custom_id": table.custom_ids, **kept}

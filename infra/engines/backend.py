@@ -45,6 +45,10 @@ class Backend(Protocol):
         """Take rows; returns at once. Each comes back through `deliver` once, its pieces through `tell` before."""
         ...
 
+    def forget(self, keys: Sequence[str]) -> None:
+        """Drop what was made of these profiles, but for the rows that are inside. One may come again, anew."""
+        ...
+
     def abort(self, ids: Sequence[int]) -> None:
         """End these rows early; each still comes back once."""
         ...

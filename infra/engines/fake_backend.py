@@ -67,6 +67,11 @@ class FakeBackend:
             self._core.add(flavour, requests)
             self._turn.notify()
 
+    def forget(self, keys: Sequence[str]) -> None:
+        """Waiting rows have their flavour with them."""
+        for key in keys:
+            self._flavours.pop(key, None)
+
     def abort(self, ids: Sequence[int]) -> None:
         """Mark rows and wake the worker."""
         with self._turn:

@@ -13,6 +13,7 @@ from infra.engines import wire
 from infra.engines.backend import error_row
 from infra.engines.child import Child
 from infra.engines.environment import child_environment
+from infra.engines.known_profiles import KnownProfiles
 from infra.engines.last_words import death_reason, start_reason
 from infra.engines.link import Bell, Link, wait
 from infra.engines.schema_asks import SchemaAsks
@@ -43,7 +44,7 @@ class EngineProcess:
         self._asks = SchemaAsks()
         self.ask_schema = self._asks.ask
         self._moved_before = 0
-        self._profiles: set[str] = set()
+        self._profiles = KnownProfiles()
         self._inside: set[int] = set()
         self._results: list[EngineResult] = []
         self._pieces: list[EnginePiece] = []
@@ -112,7 +113,8 @@ class EngineProcess:
         self._require_started()
         if profile.key not in self._profiles:
             self._send(wire.profile_to_wire(profile))
-            self._profiles.add(profile.key)
+        if gone := self._profiles.use(profile):
+            self._send({"op": "forget", "keys": gone})
         if not self._inside:
             self._stalled_s = 0.0
         self._inside.update([r.id for r in requests])

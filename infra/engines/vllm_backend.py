@@ -92,6 +92,9 @@ class VllmBackend:
         self._preparing.update([r.id for r in requests])
         self._tokeniser.submit(self._prepare, profile, requests)
 
+    def forget(self, keys: Sequence[str]) -> None:
+        self._tokeniser.submit(self._drop_plans, keys)  # behind the rows that came before
+
     def abort(self, ids: Sequence[int]) -> None:
         self._loop.call_soon_threadsafe(self._abort, ids)
 
@@ -127,6 +130,10 @@ class VllmBackend:
             parser = self._spec.engine_args.get(ARGUMENT)
             plan = self._plans[profile.key] = Plan(profile, self._config, self._renderer.get_tokenizer(), parser)
         return plan
+
+    def _drop_plans(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._plans.pop(key, None)
 
     def _sort_out(self, plan: Plan, requests: Sequence[EngineRequest]) -> tuple[list[Ready], list[EngineResult]]:
         if plan.refused is not None:

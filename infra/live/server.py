@@ -7,9 +7,11 @@ it: its requests are aborted, and nobody pays for them, since they may be asked 
 from __future__ import annotations
 
 import hmac
+import math
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -77,24 +79,39 @@ class DoorServer:
                 if not self._closed.wait(LOAD_EVERY_S):  # too many open files, say: they are closed one day
                     continue
                 return
-            if len(self._there()) >= CONNECTIONS:
-                log.warning("too_many_connections", most=CONNECTIONS)
+            try:
+                self._take_in(sock)
+            except (OSError, RuntimeError) as error:  # it is gone already, or there is no thread to be had for it
+                log.warning("caller_not_taken", reason=str(error))
                 sock.close()
-                continue
-            caller = _Caller(sock, self._door, self._lose, self.secret)
-            with self._lock:
-                self._callers.add(caller)
+
+    def _take_in(self, sock: socket.socket) -> None:
+        if len(self._there()) >= CONNECTIONS:
+            log.warning("too_many_connections", most=CONNECTIONS)
+            sock.close()
+            return
+        caller = _Caller(sock, self._door, self._lose, self.secret)
+        with self._lock:
+            self._callers.add(caller)
+        try:
             threading.Thread(target=self._serve, args=(caller,), name="door-caller", daemon=True).start()
+        except RuntimeError:
+            self._let_go(caller)
+            raise
 
     def _serve(self, caller: _Caller) -> None:
         try:
-            caller.serve()
+            if not self._closed.is_set():  # or it came while the others were let go
+                caller.serve()
         except Exception:  # the thread's edge: a caller that breaks the rules ends its own connection, no other
             log.exception("caller_failed")
         finally:
-            caller.close()
-            with self._lock:
-                self._callers.discard(caller)
+            self._let_go(caller)
+
+    def _let_go(self, caller: _Caller) -> None:
+        caller.close()
+        with self._lock:
+            self._callers.discard(caller)
 
     def _tell_load(self) -> None:
         while not self._closed.is_set():
@@ -118,9 +135,11 @@ class _Caller:
         self._ids: dict[int, str] = {}
         self._lock = threading.Lock()
         self._known = False
+        self._until = math.inf
 
     def serve(self) -> None:
         self._sock.settimeout(HELLO_S)
+        self._until = time.monotonic() + HELLO_S
         for heads in self._heads():
             for head in heads:
                 if self._known:
@@ -149,10 +168,18 @@ class _Caller:
 
     def _heads(self) -> Iterator[list[dict[str, Any]]]:
         try:
-            for frames in self._channel.frames(lambda: wire.MAX_FRAME_BYTES if self._known else wire.HELLO_BYTES):
+            for frames in self._channel.frames(self._most_bytes):
                 yield [head for head, _ in frames]
         except ValueError as fault:
             log.warning("caller_unreadable", fault=str(fault))
+
+    def _most_bytes(self) -> int:
+        """Of a frame, as bytes come. Raises ValueError to a stranger who takes his time over them: places are few."""
+        if self._known:
+            return wire.MAX_FRAME_BYTES
+        if time.monotonic() > self._until:
+            raise ValueError(f"no secret within {HELLO_S:g} s")
+        return wire.HELLO_BYTES
 
     def _may_ask(self, head: Any) -> bool:
         if not isinstance(head, dict):

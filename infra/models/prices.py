@@ -9,7 +9,7 @@ from typing import Protocol
 from infra.models.shipped import SHIPPED
 from jobs.errors import Refused
 from jobs.model import Price
-from jobs.ports.store import LedgerStore, PriceStore
+from jobs.ports.book import LedgerStore, PriceStore
 from jobs.pricing import parse
 
 FREE = "0/0/0"

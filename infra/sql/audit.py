@@ -14,7 +14,7 @@ from infra.sql import tables_live as live
 from jobs import ledger
 from jobs.ledger import GENESIS, Entry
 from jobs.model import Job, TaskState, Usage
-from jobs.ports.store import VerifyReport
+from jobs.ports.book import VerifyReport
 from jobs.requests import Posting
 
 MAX_FAULTS = 1000

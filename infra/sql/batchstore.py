@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from infra.sql import codec, dialect, ends, filestore, quotastore
 from infra.sql import tables_filing as tables
 from infra.sql.before import Before
-from infra.sql.shelf import Shelf
+from infra.sql.shelf import Shelf, in_order
 from jobs.errors import NotFound, QuotaExceeded
 from jobs.filing import Batch
 
@@ -72,22 +72,24 @@ class SqlBatches(Shelf):
         return self.change_batches([batch])[0]
 
     def change_batches(self, batches: Sequence[Batch]) -> list[Batch | None]:
-        changed = self._db.write_all(self._change_batch, [(batch, Before()) for batch in batches])
+        changed = self._db.write_list(self._change_batch, [(batch, Before()) for batch in batches])
         return [None if new is None else _or_raise(new) for new in changed]
 
     def _change_batch(
         self, connection: sa.Connection, batches: list[tuple[Batch, Before]]
     ) -> list[Batch | QuotaExceeded | None]:
-        """All are locked first, in the order of their ids: quotas come after, and are shared."""
+        """All are locked first, in the order of their ids; then quotas, which are shared, in that of their tenants."""
         now = self._db.now(connection)
         had = _locked(connection, [batch.id for batch, _ in batches])
-        changed: list[Batch | QuotaExceeded | None] = []
-        for batch, before in batches:
+
+        def change(one: tuple[Batch, Before]) -> Batch | QuotaExceeded | None:
+            batch, before = one
             new = _change(connection, had.get(batch.id), batch, before, now)
             if isinstance(new, Batch):
                 had[batch.id] = new
-            changed.append(new)
-        return changed
+            return new
+
+        return in_order(batches, lambda one: one[0].tenant, change)
 
     def enqueued_tokens(self, tenant: str) -> int:
         return self._db.ask(lambda c: quotastore.held(c, tenant))

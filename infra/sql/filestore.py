@@ -35,7 +35,7 @@ class SqlFiles(Shelf):
         return self.add_files([file])[0]
 
     def add_files(self, files: Sequence[StoredFile]) -> list[StoredFile]:
-        return self._db.write_all(self._add_file, files) if files else []
+        return self._db.write_list(self._add_file, files) if files else []
 
     def _add_file(self, connection: sa.Connection, files: list[StoredFile]) -> list[StoredFile]:
         now = self._db.now(connection)

@@ -11,7 +11,7 @@ from infra.sql import codec, dialect, rows, tables
 from jobs import ledger
 from jobs.ledger import GENESIS, Entry
 from jobs.model import Usage
-from jobs.ports.store import Fold
+from jobs.ports.book import Fold
 
 _inbox, _entries = tables.inbox.c, tables.entries.c
 _CHUNK = 500  # names in one IN list

@@ -36,7 +36,7 @@ class SqlJobs(Shelf):
     def create_jobs(self, wanted: Sequence[tuple[Job, Sequence[InputFile]]]) -> list[Job]:
         """A `created_at` of 0 is set by the database's clock, and with it the deadline that `deadline_s` asks for."""
         new = [_New(job, files, Before()) for job, files in wanted]
-        return self._db.write_all(self._create_job, new) if new else []
+        return self._db.write_list(self._create_job, new) if new else []
 
     def _create_job(self, connection: sa.Connection, wanted: list[_New]) -> list[Job]:
         now = self._db.now(connection)
@@ -147,11 +147,20 @@ class SqlJobs(Shelf):
     def finalise_all(self, ends: Sequence[End]) -> list[bool]:
         if not ends:
             return []
-        return self._db.write_all(self._finalise, [(end, Before()) for end in ends])
+        return self._db.write_list(self._finalise, [(end, Before()) for end in ends])
 
     def _finalise(self, connection: sa.Connection, ends: list[tuple[End, Before]]) -> list[bool]:
+        """All records are closed before the book is locked: whoever waits for one of them may not hold that."""
         now = self._db.now(connection)
-        return in_order(ends, lambda one: one[0].job, lambda one: _finalise(connection, *one, now))
+        closed = in_order(ends, lambda one: one[0].job, lambda one: _close(connection, one[0], now))
+        for (end, before), mine in zip(ends, closed, strict=True):
+            if mine:
+                _settle(connection, end, now)
+                before.done = True
+        return [
+            mine or (before.done and _get(connection, end.job).state is end.to)
+            for (end, before), mine in zip(ends, closed, strict=True)
+        ]
 
     def unsealed(self) -> list[Job]:
         found = rows.jobs_with_totals.where(_jobs.finished_at.is_not(None), _jobs.sealed_at.is_(None))
@@ -228,7 +237,7 @@ def _create(connection: sa.Connection, new: _New, now: float) -> Job:
     return job.evolve(created_at=row["created_at"], deadline_at=row["deadline_at"])
 
 
-def _finalise(connection: sa.Connection, end: End, before: Before, now: float) -> bool:
+def _close(connection: sa.Connection, end: End, now: float) -> bool:
     change = {
         "of_job": end.job,
         "of_version": end.version,
@@ -238,15 +247,16 @@ def _finalise(connection: sa.Connection, end: End, before: Before, now: float) -
         "manifest": end.manifest,
         "void": codec.encode(end.void),
     }
-    if not connection.execute(_FINALISE, change).rowcount:
-        return before.done and _get(connection, end.job).state is end.to
+    return bool(connection.execute(_FINALISE, change).rowcount)
+
+
+def _settle(connection: sa.Connection, end: End, now: float) -> None:
+    """What is left of its inbox and what its void tasks add make its totals; and whoever asked is told."""
     while folding.fold(connection, _FOLD, now, job=end.job).transactions:
         pass
     if end.void.rows:
         folding.add_totals(connection, {end.job: (end.void, 0)})
     ends.tell_of_job(connection, end.job, end.to.value, now)
-    before.done = True
-    return True
 
 
 def _get(connection: sa.Connection, job_id: str) -> Job:

@@ -11,7 +11,7 @@ from infra.sql import codec, dialect, folding, rows, tables
 from infra.sql.audit import Audit
 from infra.sql.shelf import Shelf, all_of
 from jobs.ledger import Entry
-from jobs.ports.store import Fold, StatementLine, VerifyReport
+from jobs.ports.book import Fold, StatementLine, VerifyReport
 from jobs.pricing import TOKEN_CLASSES
 
 _entries = tables.entries.c
@@ -29,7 +29,7 @@ _UNFOLDED = sa.select(tables.inbox.c.id).limit(1)
 
 
 class SqlLedger(Shelf):
-    """`jobs.ports.store.LedgerStore`."""
+    """`jobs.ports.book.LedgerStore`."""
 
     def fold(self, max_entries: int = 5000) -> Fold:
         """Looks before it writes: an empty inbox costs no transaction."""

@@ -1,15 +1,15 @@
 """Connections to PostgreSQL: how they are made and bounded, and what is done when one is lost.
 
-Moves of tasks go through a group committer with several connections; every other write is a transaction of its own in
-its caller's thread, so that no group locks in an order that depends on who came first. PostgreSQL itself flushes the
-commits of neighbours together.
+Moves of tasks and postings of requests go through a group committer with several connections; every other write, lists
+among them, is a transaction of its own in its caller's thread, so that no group locks in an order that depends on who
+came first. PostgreSQL itself flushes the commits of neighbours together.
 """
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -24,6 +24,8 @@ from jobs.model import Value
 from jobs.ports.clock import Clock
 
 T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
 log = structlog.get_logger()
 
 PARALLEL = Pace(commit_linger_s=0.005, gap_s=0.0, writers=4)
@@ -75,6 +77,10 @@ class PostgresDatabase(Database):
         """In this thread, at once: `linger_s` is for databases with one writer."""
         del linger_s
         return self._transact(work if durable else _soft(work))
+
+    def write_list(self, work: Callable[[sa.Connection, list[A]], list[B]], items: Sequence[A]) -> list[B]:
+        """In this thread, as `write`."""
+        return self._transact(lambda connection: work(connection, [*items]))
 
     def _transact(self, work: Callable[[sa.Connection], T]) -> T:
         """A transaction whose COMMIT was not answered may have been made: it is carried out again, and its guards tell.

@@ -17,7 +17,7 @@ _NEWEST = sa.select(_prices.price).where(_prices.model == sa.bindparam("of_model
 
 
 class SqlPrices(Shelf):
-    """`jobs.ports.store.PriceStore`."""
+    """`jobs.ports.book.PriceStore`."""
 
     def set_price(self, price: Price, actor: str = ITSELF) -> None:
         def work(connection: sa.Connection) -> None:

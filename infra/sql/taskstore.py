@@ -42,7 +42,7 @@ class SqlTasks(Shelf):
         return self.plan_segments([(job_id, segment, tasks, last)])[0]
 
     def plan_segments(self, planned: Sequence[tuple[str, int, Sequence[Task], bool]]) -> list[bool]:
-        return self._db.write_all(self._plan_segment, planned) if planned else []
+        return self._db.write_list(self._plan_segment, planned) if planned else []
 
     def _plan_segment(
         self, connection: sa.Connection, planned: list[tuple[str, int, Sequence[Task], bool]]

@@ -56,3 +56,17 @@ def test_where_nothing_runs_it_says_what_to_do_and_makes_no_key(nightmill):
 def test_an_unknown_model_is_named_with_those_that_are_served(nightmill, up):
     done = nightmill("chat", "Hello.", "--model", "gpt-9", code=2)
     assert done.err == "Error: There is no model gpt-9 for requests here. Served are: fake.\n"
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "http://[", "http://127.0.0.1:99999", "ftp://127.0.0.1"])
+def test_what_is_no_address_is_refused(nightmill, url):
+    assert nightmill("chat", "Hello.", "--url", url, "--key", "nm_x", code=2) == refused(
+        f"--url: {url!r} is no address; one looks like http://127.0.0.1:8000.", code=2
+    )
+
+
+@pytest.mark.parametrize("key", ["", "nm_a\nb", "nm_ü"])
+def test_what_is_no_key_is_refused_and_not_said_back(nightmill, key):
+    assert nightmill("chat", "Hello.", "--url", "http://127.0.0.1:1/v1", "--key", key, code=2) == refused(
+        "--key: this is no API key; one looks like nm_….", code=2
+    )

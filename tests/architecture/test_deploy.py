@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ET
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import yaml
 
 from infra.deploy.cluster.config import read_config
 from infra.deploy.cluster.objects import BUCKETS
+from infra.deploy.cluster.ray_head import SERVE
 from infra.deploy.cluster.town import ENVIRONMENT_FILE, SERVICES
 from infra.settings import load
 
@@ -81,3 +83,11 @@ def test_make_cluster_takes_those_settings():
 def test_volumes_and_configs_that_are_used_are_declared():
     used = {v.partition(":")[0] for s in COMPOSE["services"].values() for v in s.get("volumes", ())}
     assert {name for name in used if not name.startswith(".")} == set(COMPOSE["volumes"])
+
+
+def test_ray_knows_the_settings_that_a_local_ray_is_started_with():
+    found = find_spec("ray")
+    if found is None or found.origin is None:
+        pytest.skip("Ray is not installed")
+    known = (Path(found.origin).parent / "serve/_private/constants.py").read_text()
+    assert [name for name in SERVE if f'"{name}"' not in known] == []

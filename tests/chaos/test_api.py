@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1800)]
 
 LINES = 12
 KEY = "nm_chaos0chaos0chaos0chaos0chaos0"
-CLIENT_S = 60.0
+CLIENT_S = 240.0
 SHORT = (
     "db.begin.after:1",
     "db.put_many.after:1",

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from infra.clocks import SeededIds
+from infra.engines.several import SeveralEngines
 from infra.objects.local import LocalObjects
 from infra.queue import open_queue
 from infra.sql import AT_ONCE, open_store
@@ -118,9 +119,9 @@ REAL = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="session", params=["fake", "two fakes", pytest.param("vllm", marks=REAL)])
 def engine(request, tmp_path_factory):
-    """A chat engine with a context of 512 tokens. One start serves all tests; they leave it empty."""
+    """A chat engine with a context of 4096 tokens. One start serves all tests; they leave it empty."""
     folder = tmp_path_factory.mktemp("engine")
-    args = {"max_model_len": 512, "max_num_seqs": 32, "tool_call_parser": "hermes"}
+    args = {"max_model_len": 4096, "max_num_seqs": 32, "tool_call_parser": "hermes"}
     spec = a_spec(folder, engine_args={**args, "row_latency_s": 0.05, "token_latency_s": 0.01})
     if request.param == "two fakes":
         halves = replace(spec, engine_args={**spec.engine_args, "max_num_seqs": 16})
@@ -131,6 +132,20 @@ def engine(request, tmp_path_factory):
         spec = vllm_spec(folder, "tiny", engine_args=args)
         spec = replace(spec, path=str(shows_tools(Path(spec.path), folder / "model")))
     with running(spec) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def slow(engine, tmp_path_factory):
+    """The same where rows take seconds, so that what a test does to them comes while they run, however busy the
+    machine is. A model is slow by `LONG` outputs; a fake engine's are short, so its tokens take long.
+    """
+    if engine.spec.backend != "fake":
+        yield engine
+        return
+    args = {**engine.spec.engine_args, "token_latency_s": 0.5}
+    spec = a_spec(tmp_path_factory.mktemp("slow"), engine_args=args)
+    with running_several(spec, 2) if isinstance(engine, SeveralEngines) else running(spec) as started:
         yield started
 
 

@@ -7,6 +7,7 @@ from jobs.filing import BatchStatus, FileKind, LineError
 from jobs.ports.filing import Replay
 from jobs.tenancy import Tenant
 from tests.support.filing import a_batch, a_file, twice
+from tests.support.statements import said
 from tests.support.together import together
 
 pytestmark = pytest.mark.contract
@@ -222,6 +223,20 @@ def test_files_and_changes_come_in_lists_each_with_its_own_answer(filed):
     ]
     assert [new and (new.id, new.version) for new in changed] == [("batch_b", 1), None, ("batch_a", 1), None]
     assert filed.open_batches() == []
+
+
+def test_a_list_of_changes_locks_quotas_in_the_order_of_their_tenants(filed):
+    """Else two lists with batches of the same tenants wait for each other."""
+    tenants = {"batch_a": "zoe", "batch_b": "ann", "batch_c": "max"}
+    made = []
+    for name, tenant in tenants.items():
+        filed.put_tenant(Tenant(name=tenant), "cli:ann")
+        filed.add_file(a_file(f"file-{tenant}", tenant=tenant))
+        made.append(filed.add_batch(a_batch(name, tenant=tenant, input_file=f"file-{tenant}", enqueued_tokens=5)))
+    with said(filed) as statements:
+        filed.change_batches([batch.evolve(status=BatchStatus.FAILED) for batch in made])
+    held = [str(given) for text, given in statements if text.startswith("UPDATE quotas")]
+    assert [name for given in held for name in tenants.values() if name in given] == ["ann", "max", "zoe"]
 
 
 @pytest.mark.parametrize("status", ENDS)

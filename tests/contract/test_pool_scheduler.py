@@ -15,7 +15,7 @@ from jobs.ports.planning import PlannedSegment
 from jobs.release import ReleasePolicy
 from jobs.topics import topics_of
 from tests.factories import a_job, a_task
-from tests.support.bench import Inline
+from tests.support.bench import Inline, Later
 from tests.support.topics import MemoryQueue
 from workers.pool_scheduler import PoolScheduler
 from workers.reaper import Reaper
@@ -207,6 +207,25 @@ def test_a_job_that_cannot_be_ended_is_paused_with_the_reason_and_the_others_go_
     hall.step(3)
     job = hall.store.job("job-a")
     assert (job.state, job.reason, {name for name, _ in hall.released()}) == (state, reason, {"job-b"})
+
+
+@pytest.mark.parametrize("which", ["faults", "end_faults"])
+def test_a_store_that_only_one_small_job_needs_keeps_no_other_from_being_planned_and_ended(store, which):
+    hall = Hall(store)
+    threads = Later()
+    hall.scheduler.small = SmallJobs(store=store, planner=hall, finaliser=hall, threads=threads)
+    getattr(hall, which)["job-a"] = Unavailable(reason="gone")
+    for name in ("job-a", "job-b"):
+        hall.job(name, total_rows=2, planned=which == "end_faults")
+    for _ in range(200):
+        hall.step()
+        threads.run()
+    others = store.job("job-b")
+    assert (store.job("job-a").state, others.planned, others.state) == (
+        JobState.RUNNING,
+        True,
+        JobState.RUNNING if which == "faults" else JobState.COMPLETED,
+    )
 
 
 def test_a_job_whose_tasks_cannot_be_released_is_paused_and_the_others_go_on(hall, monkeypatch):

@@ -12,8 +12,9 @@ from infra.sql import AT_ONCE, PostgresPolicy, open_store, postgres, schema, tab
 from infra.sql.faults import DatabaseNewer, DatabaseUnfit
 from jobs.errors import Broken, Conflict, DatabaseUnavailable
 from jobs.model import JobState, TaskState
-from jobs.ports.store import Place, Progress
+from jobs.ports.store import End, Place, Progress
 from tests.factories import PRICE, USAGE, Planned, a_job, a_lease, a_release
+from tests.support.filing import a_batch, a_file
 from tests.support.postgres import eventually
 from tests.support.together import together
 
@@ -285,6 +286,19 @@ def test_the_same_price_set_at_the_same_time_is_set_once(store):
 def test_a_segment_planned_at_the_same_time_is_planned_once(store):
     job = store.create_job(a_job(), [])
     assert sorted(together([lambda: store.plan_segment(job.id, 0, [], last=True)] * 6)) == [False] * 5 + [True]
+
+
+def test_lists_that_lock_shared_rows_are_no_members_of_a_group(store, monkeypatch):
+    """In a group their locks would come in an order that depends on who came first."""
+    store.create_job(a_job("job-a"), [])
+    monkeypatch.setattr(store._db, "_writer", None)
+    made = store.create_jobs([(a_job("job-b"), [])])
+    planned = store.plan_segments([(name, 0, [], True) for name in ("job-a", "job-b")])
+    ended = store.finalise_all([End("job-a", 0, JobState.COMPLETED, "", "/m", USAGE)])
+    files = store.add_files([a_file()])
+    assert ([job.id for job in made], planned, ended, len(files)) == (["job-b"], [True, True], [True], 1)
+    assert store.change_batches([a_batch()]) == [None]
+    monkeypatch.undo()
 
 
 def test_folders_at_the_same_time_fold_each_commit_once(store):

@@ -11,7 +11,7 @@ from jobs import ledger
 from jobs.errors import NightmillError
 from jobs.model import Usage
 from jobs.moves import Answer
-from jobs.ports.store import Fold, StatementLine
+from jobs.ports.book import Fold, StatementLine
 from tests.factories import PRICE, USAGE, Planned
 from tests.support.postings import USED, a_posting
 

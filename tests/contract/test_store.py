@@ -9,10 +9,12 @@ from jobs import ledger, moves
 from jobs.errors import Conflict, LedgerBroken, NotFound, WrongState
 from jobs.model import InputFile, JobState, Outcome, Priority, TaskState, Usage, VoidReason
 from jobs.moves import Answer, Group
-from jobs.ports.store import End, Fold, Leader, OutboxRow, Place, Progress, StatementLine
+from jobs.ports.book import Fold, StatementLine
+from jobs.ports.store import End, Leader, OutboxRow, Place, Progress
 from jobs.ranges import Range
 from jobs.sweeping import LeaseEnd
 from tests.factories import PRICE, USAGE, Planned, a_commit, a_job, a_lease, a_part, a_release, a_task, a_waste
+from tests.support.statements import said
 
 pytestmark = pytest.mark.contract
 
@@ -294,6 +296,17 @@ def test_a_final_job_is_unsealed_until_its_success_is_written(store):
     assert store.unsealed() == [store.job(p.job.id)]
     store.set_sealed([p.job.id])
     assert store.unsealed() == []
+
+
+def test_records_that_end_in_a_list_are_all_closed_before_the_book_is_locked(store):
+    """Else one who closes the second alone holds that and waits for the book, and this list the other way round."""
+    names = ("job-a", "job-b")
+    for name in names:
+        Planned(store, job_id=name, tasks=0)
+    with said(store) as statements:
+        closed = store.finalise_all([End(name, 0, JobState.COMPLETED, "", "/m", Usage()) for name in names])
+    verbs = [text.split()[0] for text, _ in statements if text.startswith("UPDATE jobs") or "FROM inbox" in text]
+    assert (closed, verbs) == ([True, True], ["UPDATE", "UPDATE", "SELECT", "SELECT"])
 
 
 # ---- planning ---------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ import os
 import signal
 import socket
 import struct
+import threading
+from select import select
 
 import pytest
 
@@ -108,6 +110,32 @@ def test_whoever_does_not_begin_with_the_secret_is_told_nothing(server, first):
     with connected(server) as sock:
         sock.sendall(first)
         assert closed(sock)
+
+
+def test_a_stranger_who_takes_his_time_over_the_secret_is_sent_away(server, monkeypatch):
+    monkeypatch.setattr("infra.live.server.HELLO_S", 0.4)
+    hello, sent = wire.hello_to_wire(server.secret), 0
+    with connected(server) as sock:
+        while sent < len(hello) and not select([sock], [], [], 0.05)[0]:  # a byte at a time, each well within the bound
+            sent += sock.send(hello[sent : sent + 1])
+        assert closed(sock)
+    assert sent < 40
+
+
+def test_a_caller_for_whom_there_is_no_thread_is_sent_away_and_the_next_is_served(server, monkeypatch):
+    start, failures = threading.Thread.start, [False, True]
+
+    def starts(thread):
+        if thread.name == "door-caller" and failures.pop():
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", starts)
+    with connected(server) as sock:
+        assert closed(sock)
+    door = RemoteDoor("w", server.address, server.secret)
+    until(lambda: door.load().open)
+    door.close()
 
 
 @pytest.mark.parametrize(

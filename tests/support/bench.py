@@ -38,6 +38,33 @@ class Inline(Executor):
         return future
 
 
+class Later(Inline):
+    """Runs nothing before `run`. given: so far."""
+
+    def __init__(self) -> None:
+        self.given: list[Callable[[], object]] = []
+        self._done = 0
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future: Future[T] = Future()
+
+        def carry_out() -> None:
+            done = super(Later, self).submit(fn, *args, **kwargs)
+            if (error := done.exception()) is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(done.result())
+
+        self.given.append(carry_out)
+        return future
+
+    def run(self) -> None:
+        """All of them, also what they give it meanwhile."""
+        while self._done < len(self.given):
+            self._done += 1
+            self.given[self._done - 1]()
+
+
 @dataclass(kw_only=True)
 class Bench:
     """See `a_bench`. Tokens are `token-1`, `token-2` … in the order of leasing."""

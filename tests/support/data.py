@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from infra.data.bodies import Rules
-from infra.data.frozen import JobFolder, freeze
+from infra.data.frozen import JobFolder, freeze, is_plain
 from infra.data.inputs import Inputs, resolve
 from infra.data.publish import FolderPublisher
 from infra.data.results import Results
@@ -104,6 +104,8 @@ class Kit:
             output=str(self.root / "out"),
             **{"model_kind": "chat", "sampling": '{"max_tokens":16}', **spec},
         )
+        output = output_schema(inputs.schema, kept=kept, schema_text=made.schema, embedding_size=size, more=inputs.more)
+        made = made.evolve(plain=is_plain(inputs.schema, output))
         job = Job(
             id=job_id,
             tenant="t",
@@ -117,8 +119,8 @@ class Kit:
             state=JobState.RUNNING,
             total_rows=total_rows(self.objects, made, inputs.files),
         )
-        output = output_schema(inputs.schema, kept=kept, schema_text=made.schema, embedding_size=size, more=inputs.more)
-        freeze(self.objects, JobFolder(home=self.home, tenant="t", job=job_id), inputs=inputs.schema, output=output)
+        folder = JobFolder(home=self.home, tenant="t", job=job_id)
+        freeze(self.objects, folder, inputs=inputs.schema, output=output, plain=made.plain)
         self.files[job_id] = inputs.files
         return job
 

@@ -15,6 +15,8 @@ from jobs.ports.engine import EngineRequest, EngineResult, Message, Prompt, Requ
 from tests.support.prepared import prepared_model
 
 PATIENCE_S = 120.0
+LONG = '"temperature":0,"max_tokens":3500,"ignore_eos":true'
+"""Of a row that takes seconds, in the braces of a sampling: to be aborted."""
 _ids = itertools.count(1)
 _keys = itertools.count(1)
 

@@ -40,11 +40,13 @@ def a_batch(batch_id="batch_a", **changes):
 
 def twice(store):
     """Let the store carry out every change twice, as it does when the commit of the first was not answered."""
-    write = store._db.write
 
-    def again(work, **options):
-        write(work, **options)
-        return write(work, **options)
+    def again(write):
+        def carry_out(*args, **options):
+            write(*args, **options)
+            return write(*args, **options)
 
-    store._db.write = again
+        return carry_out
+
+    store._db.write, store._db.write_list = again(store._db.write), again(store._db.write_list)
     return store

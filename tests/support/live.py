@@ -72,6 +72,11 @@ class InlinePoster:
 
     postings: list[Posting] = field(default_factory=list)
     idle: bool = True
+    unposted: int = 0
+
+    @property
+    def posted(self) -> int:
+        return len(self.postings)
 
     def put(self, parcel: Parcel) -> None:
         self.postings.append(parcel.posting)

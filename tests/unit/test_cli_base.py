@@ -13,7 +13,7 @@ from api.cli.context import AppContext, pass_app
 from api.cli.exits import Exit
 from api.cli.main import run
 from jobs.errors import EngineDied, JobOwned, LedgerBroken, NotFound
-from jobs.ports.store import Fold, StatementLine
+from jobs.ports.book import Fold, StatementLine
 
 pytestmark = pytest.mark.unit
 

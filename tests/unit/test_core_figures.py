@@ -11,9 +11,12 @@ from jobs.figures import FIGURES, Histogram
 from jobs.model import JobState, Priority
 from jobs.ports.census import Backlog, Census, Lag
 from jobs.ports.queue import Outgoing
+from jobs.requests import probe_of
 from tests.support.bench import a_bench
+from tests.support.live import Ear, a_live_request
 from tests.support.topics import MemoryQueue
 from tests.support.values import a_task, span
+from workers.doorstep import LivePolicy
 from workers.figures import (
     DatabaseFigures,
     census_figures,
@@ -63,6 +66,42 @@ def test_a_worker_shows_what_it_committed_and_what_its_engine_did():
         ("engine_tokens_total", *me, "cached"): 36,
         ("engine_tokens_total", *me, "output"): 45,
         ("engine_deaths_total", *me): 0,
+    }
+
+
+def test_a_worker_that_takes_requests_shows_how_they_ended_and_who_has_its_seats():
+    """A probe is no request. One of two that wait has no seat yet."""
+    bench = a_bench(live=LivePolicy(max_wait_s=600), poison=("bad",), max_num_seqs=1)
+
+    def ask(per_poll, request):
+        bench.engine.per_poll = per_poll
+        bench.worker.live.enter(request, Ear())
+        bench.step(2)
+
+    ask(1, probe_of("m", "chat", "a probe"))
+    ask(1, a_live_request())
+    ask(1, a_live_request())
+    ask(0, gone := a_live_request())
+    bench.worker.live.enter(gone, Ear())
+    bench.worker.live.leave(gone.id)
+    bench.step(2)
+    ask(0, a_live_request(prompt="bad"))
+    ask(0, a_live_request())
+    ask(0, a_live_request())
+    me = ("p", "w")
+    found = {
+        name: value for name, value in shown(worker_figures(bench.worker, "p", "w")).items() if "worker_" in name[0]
+    }
+    assert found == {
+        ("worker_requests_total", *me, "done"): 2,
+        ("worker_requests_total", *me, "aborted"): 1,
+        ("worker_requests_total", *me, "refused"): 1,
+        ("worker_requests_total", *me, "lost"): 1,
+        ("worker_postings_total", *me, "written"): 3,
+        ("worker_postings_total", *me, "lost"): 0,
+        ("worker_requests_waiting", *me): 1,
+        ("worker_seats", *me, "used"): 1,
+        ("worker_seats", *me, "free"): 0,
     }
 
 

@@ -29,6 +29,29 @@ def test_a_loss_after_a_piece_is_told_as_it_is():
     assert (Square(doors).ask(), doors[1].entered) == ([*HI, LOST], [])
 
 
+def test_a_refusal_after_a_piece_ends_it_too():
+    doors = [FakeDoor("a", *HI, REFUSED), FakeDoor("b", DONE)]
+    told = Square(doors).ask()
+    assert (told, doors[1].entered) == ([*HI, REFUSED.evolve(end=End.LOST)], [])
+
+
+def test_what_breaks_on_the_way_to_another_door_ends_the_request():
+    broken = FakeDoor("b")
+    broken.enter = None
+    town = Square([FakeDoor("a", REFUSED), broken])
+    told = town.ask()
+    assert ([one.end for one in told], town.front._open) == ([End.LOST], {})
+
+
+def test_what_breaks_at_the_first_door_is_told_to_whoever_asks():
+    broken = FakeDoor("a")
+    broken.enter = None
+    town = Square([broken])
+    with pytest.raises(TypeError):
+        town.ask()
+    assert town.front._open == {}
+
+
 def test_when_all_refuse_the_least_wait_is_told_once():
     doors = [FakeDoor("a", REFUSED), FakeDoor("b", REFUSED.evolve(retry_after_s=0.5))]
     town = Square(doors)

@@ -5,8 +5,8 @@ from concurrent.futures import Executor, Future
 import pytest
 
 from infra.clocks import ManualClock
-from jobs.errors import Broken, DatabaseUnavailable, StorageFull
-from tests.support.bench import Inline
+from jobs.errors import Broken, DatabaseUnavailable, StorageFull, Unavailable
+from tests.support.bench import Inline, Later
 from tests.support.filing import a_batch
 from workers.keeping import Keeping
 
@@ -58,6 +58,31 @@ def test_a_batch_that_has_a_job_is_not_given_up_but_tried_every_five_minutes():
 def test_a_backend_that_is_away_is_waited_for_however_long(fault):
     desk = Desk(*[fault] * 20)
     assert (desk.run(122)[:4], len(desk.faults), desk.given_up) == ([0, 6, 12, 18], 0, False)
+
+
+@pytest.mark.parametrize(
+    ("fault", "lists", "good"),
+    [
+        pytest.param(Unavailable(reason="its store is away"), 1, 1, id="a store of its own"),
+        pytest.param(DatabaseUnavailable(where="it", reason="gone"), 2, 0, id="everybody's"),
+    ],
+)
+def test_what_failed_in_a_list_is_tried_alone_where_not_all_wait_for_the_same(fault, lists, good):
+    desk, threads, asked = Desk(*[fault] * 2), Later(), []
+
+    def attend_all(batches):
+        asked.append([batch.id for batch in batches])
+        return [desk.attend(batch) for batch in batches]
+
+    desk.attend_all = attend_all
+    desk.keeping = Keeping(keeper=desk, threads=Inline(), quick=threads, clock=desk.clock)
+    for _ in range(2):
+        desk.keeping.step()
+        threads.run()
+        desk.keeping.step()
+        desk.clock.advance(6.0)
+    done = [name for name, _ in desk.seen].count("batch_good")
+    assert (asked, done) == ([["batch_bad", "batch_good"]] * lists, good)
 
 
 def test_a_batch_that_came_on_again_has_all_its_tries():

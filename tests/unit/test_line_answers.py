@@ -12,7 +12,8 @@ from openai.types import Completion, CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 
-from jobs.errors import StorageCorrupt
+from infra.data.frozen import freeze
+from jobs.errors import NotFound
 from jobs.ports.engine import EngineResult
 from tests.support.data import Kit
 from tests.support.lines import TOOL, USER, WEATHER, answered, bodies_of, job_of, settled
@@ -278,19 +279,28 @@ def test_the_column_is_null_in_rows_that_need_it_not(kit):
     assert (choices[0]["text"], len(choices)) == (outputs["r1"], 2)
 
 
-CALL = {"text": None, "finish_reason": "stop", "calls": [["weather", "{}"]]}
-
-
-def test_the_columns_of_plain_lines_are_known_and_a_lost_file_of_others_is_found_out(kit):
-    plain, more = (
-        kit.submit(kit.jsonl(f"{name}.jsonl", [{"messages": USER, **extra}]), job_id=name)
-        for name, extra in (("plain", {}), ("more", {"tools": [TOOL]}))
-    )
-    folders = [kit.side().jobs.folder(job) for job in (plain, more)]
-    written = [kit.objects.facts(folder.output_schema) is not None for folder in folders]
-    kit.run(plain)
-    kit.objects.delete(folders[1].output_schema)
+@pytest.mark.parametrize("extra", [{"n": 2}, {"tools": [TOOL]}], ids=str)
+def test_a_lost_file_of_columns_is_missed_before_a_row_is_read_where_lines_ask_for_more_than_a_text(kit, extra):
+    job = kit.submit(kit.jsonl("more.jsonl", [{"messages": USER, **extra}]))
+    kit.objects.delete(kit.side().jobs.folder(job).output_schema)
     kit.side().jobs._ready.clear()
-    with pytest.raises(StorageCorrupt, match="answer"):
-        kit.run(more, lambda n, _: EngineResult(n, "stop", "", None, 9, 0, 3, answers=json.dumps([CALL])))
-    assert written == [False, True]
+    with pytest.raises(NotFound, match=r"output\.arrow"):
+        kit.run(job)
+
+
+def test_the_columns_of_plain_lines_are_known_without_a_file(kit):
+    job = kit.submit(kit.jsonl("plain.jsonl", [{"messages": USER}]))
+    folder = kit.side().jobs.folder(job)
+    kit.run(job)
+    assert (job.spec.plain, kit.objects.facts(folder.output_schema)) == (True, None)
+
+
+def test_a_retry_of_a_job_that_has_its_columns_in_a_file_has_them_in_one_too(kit):
+    job = kit.submit(kit.jsonl("plain.jsonl", [{"messages": USER}]))
+    frozen = kit.side().jobs.of(job)
+    old = job.evolve(id="job2", spec=job.spec.evolve(plain=False))  # as an earlier release wrote it
+    kit.files["job2"] = kit.files[job.id]
+    folders = [kit.side().jobs.folder(job.evolve(id=name)) for name in ("job2", "child")]
+    freeze(kit.objects, folders[0], inputs=frozen.schema, output=frozen.output)
+    kit.results().select_rows(old, frozenset({"error"}), "child")
+    assert kit.objects.read(folders[0].output_schema) == kit.objects.read(folders[1].output_schema)

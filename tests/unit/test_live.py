@@ -7,7 +7,7 @@ import pytest
 from infra.clocks import ManualClock
 from jobs.errors import EngineDied
 from jobs.model import Usage
-from jobs.ports.engine import EnginePiece, EngineResult, Several
+from jobs.ports.engine import EnginePiece, EngineResult, RequestProfile, Several
 from jobs.requests import URGENT, End, Ended, Load, Piece
 from tests.support.engine import ScriptedEngine
 from tests.support.live import Ear, InlinePoster, a_live, a_live_request, many_inputs
@@ -268,6 +268,38 @@ def test_an_error_of_one_input_names_it_and_ends_the_request_and_what_has_not_en
     desk.step()
     assert (ear.end, ear.ended.result.error_message, desk.engine.in_flight()) == (End.DONE, "input[3] is too long", 0)
     assert (desk.live.load().used, desk.live.doorstep.seating.behind) == (0, 0)
+
+
+def test_answers_that_were_told_are_charged_though_a_later_input_is_in_error():
+    desk = Desk(seats=4)
+    ear = Ear()
+    desk.live.enter(many_inputs(3, profile=RequestProfile(key="c", kind="completion", stream=True)), ear)
+    desk.step()
+    first, second, third = sorted(desk.engine._inside)
+    desk.engine.tell = [EnginePiece(first, 0, "all of it", 5)]
+    desk.engine.poll = lambda _: [
+        EngineResult(first, "stop", "all of it", input_tokens=10, cached_tokens=4, output_tokens=5),
+        EngineResult(third, "error", error_message="it is too long", error_code="context_length_exceeded"),
+        EngineResult(second, "abort", "ha", input_tokens=10, output_tokens=2),
+    ]
+    desk.step()
+    usage = Usage(rows=1, input_tokens=16, cached_tokens=4, output_tokens=7, outcomes={"error": 1})
+    assert (ear.ended.usage, desk.poster.postings[0].usage) == (usage, usage)
+    assert ear.ended.result.error_message == "prompt[2]: it is too long"
+
+
+def test_one_that_was_told_of_is_not_refused_though_it_seems_to_stand_in_line():
+    desk = Desk(seats=1)
+    desk.ask()
+    _, second = desk.ask()
+    _, third = desk.ask()
+    desk.step()
+    desk.engine.tell = [EnginePiece(desk.number(), 0, "begun", 1)]
+    desk.step()
+    desk.clock.advance(2.1)
+    desk.step()
+    desk.step()
+    assert (second.end, third.text, third.end) == (End.REFUSED, "begun", None)
 
 
 def test_a_probe_is_never_refused_for_want_of_room_and_never_posted():

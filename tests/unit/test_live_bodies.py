@@ -12,7 +12,7 @@ from infra.data.profiles import profile_of
 from jobs.model import Model, Price, Priority
 from jobs.pools import Pool
 from jobs.ports.engine import EngineResult
-from jobs.ports.reading import Asking, ContextExceeded, UnsupportedParameter
+from jobs.ports.reading import Asking, BadRequest, ContextExceeded, UnsupportedParameter
 from jobs.requests import URGENT, Piece
 from tests.factories import a_job
 
@@ -144,3 +144,18 @@ def test_the_end_of_a_stream_says_what_no_piece_said_then_why_then_the_usage():
     assert deltas == [({"content": "All of it."}, None), ({}, "length")]
     assert said[-1]["usage"]["total_tokens"] == 9
     assert raw.endswith(b"data: [DONE]\n\n")
+
+
+def test_more_logprobs_than_can_be_told_at_once_are_refused():
+    with pytest.raises(BadRequest, match=r"up to 32,768 tokens come to 688,128; at most 524,288 are told at once"):
+        read({"messages": HELLO, "n": 32, "max_tokens": 1024, "logprobs": True, "top_logprobs": 20}, context=4096)
+    assert read({"messages": HELLO, "n": 16, "max_tokens": 1024, "logprobs": True, "top_logprobs": 20}, context=4096)
+
+
+def test_a_schema_that_is_nested_deeper_than_json_can_be_written_is_a_bad_request():
+    schema = {"type": "object"}
+    for _ in range(300):
+        schema = {"type": "object", "properties": {"a": schema}}
+    asked = {"type": "json_schema", "json_schema": {"name": "deep", "schema": schema}}
+    with pytest.raises(BadRequest, match="cannot be written as JSON: Recursion limit reached"):
+        read({"messages": HELLO, "response_format": asked})

@@ -6,17 +6,23 @@ from types import SimpleNamespace
 
 import pytest
 
+from api.rest.auth import Caller
 from api.rest.hearing import Break, Hearing
+from api.rest.holding import taken
 from api.rest.known import Known, Recent
+from api.rest.live import Answering, _Events
+from api.rest.parts import Limits
 from api.rest.rated import duration, rate_headers, retry_headers
+from api.rest.replay import StillUnderWay, take_turn
 from api.rest.told import fault_of
 from infra.clocks import ManualClock
 from jobs.errors import KeyRefused
 from jobs.model import Price, Usage
 from jobs.ports.engine import EngineResult, RequestProfile
+from jobs.ports.filing import Replay
 from jobs.ports.limiting import Standing
 from jobs.requests import End, Ended, LiveRequest, Piece
-from jobs.tenancy import ApiKey, Tenant
+from jobs.tenancy import MEMBER_SCOPES, ApiKey, Tenant
 
 pytestmark = pytest.mark.unit
 REQUEST = LiveRequest(
@@ -121,6 +127,108 @@ def test_what_was_held_is_given_back_where_nobody_pays(end, told):
         return hold.told
 
     assert asyncio.run(listen()) == [told]
+
+
+def test_the_prompt_of_one_that_pays_nothing_counts_towards_the_rate_all_the_same():
+    async def listen():
+        hold = Hold()
+        Hearing(hold, 7).hear(Ended(end=End.ABORTED))
+        Hearing(hold, 7).hear(Ended(end=End.DONE, usage=Usage(input_tokens=2, output_tokens=1)))
+        Hearing(hold, 7).hear(Ended(end=End.REFUSED))
+        return hold.told
+
+    assert asyncio.run(listen()) == [7, 3, "released"]
+
+
+def test_who_is_cancelled_while_its_limits_are_asked_holds_nothing():
+    async def ask():
+        asked, answer, released = threading.Event(), threading.Event(), asyncio.Event()
+
+        def take():
+            asked.set()
+            answer.wait(10)
+            return SimpleNamespace(release=released.set)
+
+        asking = asyncio.ensure_future(taken(take))
+        await asyncio.to_thread(asked.wait, 10)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        answer.set()
+        return await asyncio.wait_for(released.wait(), 10)
+
+    assert asyncio.run(ask())
+
+
+def test_a_stream_that_cannot_even_begin_is_over_all_the_same():
+    over = []
+
+    async def events():
+        yield b""
+
+    async def send(_):
+        raise OSError
+
+    with pytest.raises(OSError):
+        asyncio.run(_Events(events(), {}, lambda: over.append(True))({}, never, send))
+    assert over == [True]
+
+
+def test_a_cancelled_request_leaves_its_idempotency_key_free(monkeypatch):
+    forgotten = []
+    store = SimpleNamespace(
+        begin=lambda tenant, key, digest, new_id, stale_s: Replay(digest=digest, resource=new_id, claim="c", mine=True),
+        forget=lambda tenant, key, claim: forgotten.append((tenant, key, claim)),
+    )
+    ids = SimpleNamespace(new=lambda prefix: f"{prefix}1")
+    parts = SimpleNamespace(store=store, ids=ids, clock=ManualClock(), limits=Limits())
+    caller = Caller(
+        key=ApiKey(id="k", tenant="t", digest="d", shown="nm_", scopes=MEMBER_SCOPES), tenant=Tenant(name="t")
+    )
+    app = SimpleNamespace(state=SimpleNamespace(parts=parts, known=None))
+    monkeypatch.setattr(Answering, "_body", lambda _: asyncio.sleep(0, b"{}"))
+
+    async def ask():
+        begun = asyncio.Event()
+
+        async def served(*_, keeps):
+            begun.set()
+            await never()
+
+        monkeypatch.setattr(Answering, "_served", served)
+        request = SimpleNamespace(app=app, state=SimpleNamespace(caller=caller))
+        asking = asyncio.ensure_future(Answering(request, "/v1/x", "x-").answer("mine"))
+        await asyncio.wait_for(begun.wait(), 10)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+    asyncio.run(ask())
+    assert forgotten == [("t", "mine", "c")]
+
+
+def test_one_that_waits_for_another_s_answer_looks_ever_more_seldom(monkeypatch):
+    looks, clock = [], ManualClock()
+
+    def begin(tenant, key, digest, new_id, stale_s):
+        looks.append(clock.monotonic())
+        return Replay(digest=digest, resource="first's", claim="its")
+
+    async def pause(seconds):
+        clock.advance(seconds)
+
+    parts = SimpleNamespace(
+        store=SimpleNamespace(begin=begin), ids=SimpleNamespace(new=str), clock=clock, limits=Limits(wait_s=20.0)
+    )
+
+    async def wait():
+        async with take_turn(parts, SimpleNamespace(name="t"), "mine", "d", "x-"):
+            pass
+
+    monkeypatch.setattr("api.rest.replay.asyncio.sleep", pause)
+    with pytest.raises(StillUnderWay):
+        asyncio.run(wait())
+    assert (len(looks) < 25, looks[1] - looks[0]) == (True, 0.05)
 
 
 def test_a_client_that_leaves_and_a_time_that_is_up_end_the_wait():

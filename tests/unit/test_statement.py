@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobs.ports.store import StatementLine
+from jobs.ports.book import StatementLine
 from jobs.statement import BadGrouping, StatementGroup, group, totals
 
 pytestmark = pytest.mark.unit

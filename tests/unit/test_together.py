@@ -1,30 +1,13 @@
 """workers/together.py: what many ask for one by one is done in lists, and a failure stays its own."""
 
-from concurrent.futures import Executor, Future
-
 import pytest
 
 from jobs.errors import DatabaseUnavailable
-from tests.support.bench import Inline
+from tests.support.bench import Inline, Later
 from workers.together import Together
 
 pytestmark = pytest.mark.unit
 AWAY = DatabaseUnavailable(where="it", reason="gone")
-
-
-class Later(Executor):
-    """Carries nothing out before `run`."""
-
-    def __init__(self):
-        self.given = []
-
-    def submit(self, fn):
-        self.given.append(fn)
-        return Future()
-
-    def run(self):
-        for fn in self.given:
-            fn()
 
 
 class Desk:
@@ -61,6 +44,21 @@ def test_where_a_list_fails_each_is_tried_alone():
 def test_a_backend_that_is_away_is_not_asked_again_for_each():
     desk = Desk(n2=AWAY)
     assert (desk.ask(1, 2, 3), desk.lists) == ([AWAY] * 3, [[1, 2, 3]])
+
+
+def test_what_failed_in_a_list_comes_again_alone_and_holds_up_no_other():
+    desk = Desk(n2=AWAY)
+    asked = [desk.together.submit(1), desk.together.submit(2, alone=True), desk.together.submit(3)]
+    desk.threads.run()
+    assert ([future.exception(0) for future in asked], desk.lists) == ([None, AWAY, None], [[1, 3], [2]])
+
+
+def test_a_list_that_is_answered_with_too_little_is_tried_one_by_one():
+    threads = Later()
+    together = Together(lambda items: [2 * item for item in items][:1], threads)
+    asked = [together.submit(1), together.submit(2)]
+    threads.run()
+    assert [future.result(0) for future in asked] == [2, 4]
 
 
 def test_a_list_has_at_most_sixty_four_and_two_lists_are_begun_at_a_time():

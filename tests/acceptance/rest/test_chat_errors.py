@@ -1,10 +1,14 @@
 """What goes wrong with a request that somebody waits for, as the stock client sees it."""
 
 import json
+import threading
 
 import openai
+import orjson
 import pytest
 
+from infra.data.live_reading import BodyReading
+from infra.data.live_writing import WholeWriter
 from jobs.model import Price
 from jobs.tenancy import Alias, Scope, digest_of
 from tests.support.api import talking, until
@@ -78,6 +82,11 @@ def test_an_unknown_model_is_not_found_and_those_that_are_served_are_named(clien
     assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
 
 
+def test_a_name_as_long_as_a_body_is_not_said_back_whole(http):
+    answer = http.post(CHAT, json={**chat("x"), "model": "m" * 100_000})
+    assert (answer.status_code, len(answer.content) < 1000) == (404, True)
+
+
 def test_a_model_without_a_worker_is_unavailable(client):
     with pytest.raises(openai.InternalServerError, match="No worker of model fake takes requests") as caught:
         client.chat.completions.create(**chat("[nobody]"))
@@ -116,6 +125,14 @@ def test_a_body_that_is_no_object_is_a_bad_request(http, body):
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "body")
 
 
+def test_a_body_of_nothing_but_brackets_is_refused_before_it_is_parsed(http):
+    answer = http.post(CHAT, content=b'{"model":"fake","messages":[' + b",".join([b"[]"] * 600_000) + b"]}")
+    assert (answer.status_code, answer.json()["error"]["message"]) == (
+        400,
+        "body: it has more than 524,288 lists and objects.",
+    )
+
+
 def test_a_model_without_a_price_is_refused(town, http):
     town.home.registry.add("unpriced", None, kind="chat", engine="fake")
     pools = town.home.pools
@@ -147,6 +164,34 @@ def test_a_revoked_key_opens_nothing_after_a_moment(town):
     record, _ = town.home.store.key_by_digest(digest_of(key))
     town.home.store.end_key(record.id, tenant=None, at=None, actor="test")
     until(lambda: http.post(CHAT, json=chat("x")).status_code == 401, "the end of the key")
+
+
+def test_a_body_with_a_schema_is_read_beside_the_event_loop_however_it_is_spelled(http, monkeypatch):
+    threads, read = [], BodyReading.read
+
+    def noted(self, asking, body):
+        threads.append(threading.current_thread().name)
+        return read(self, asking, body)
+
+    monkeypatch.setattr(BodyReading, "read", noted)
+    plain = orjson.dumps(chat("x"))
+    for body in (plain, plain[:-1] + rb',"respons\u0065_format":{"type":"json_object"}}'):
+        assert http.post(CHAT, content=body).status_code == 200
+    assert [name == "api" for name in threads] == [True, False]
+
+
+def test_a_long_answer_is_written_beside_the_event_loop(http, monkeypatch):
+    threads, whole = [], WholeWriter.whole
+
+    def noted(self, result):
+        threads.append(threading.current_thread().name)
+        return whole(self, result)
+
+    monkeypatch.setattr(WholeWriter, "whole", noted)
+    for inputs in (1, 1000):
+        body = {"model": "embedder", "input": ["a lamp"] * inputs}
+        assert len(http.post("/v1/embeddings", json=body).json()["data"]) == inputs
+    assert [name == "api" for name in threads] == [True, False]
 
 
 # ---- what breaks on the way ---------------------------------------------------------------------
@@ -203,6 +248,15 @@ def test_whoever_is_over_the_limit_is_told_when_to_come_back_and_no_worker_is_as
     assert (answer.status_code, answer.json()["error"]["code"]) == (429, "rate_limit_exceeded")
     assert (answer.headers["retry-after"], answer.headers["retry-after-ms"]) == ("1", "250")
     assert len(front.asked) == asked
+
+
+def test_what_was_held_is_given_back_where_the_front_fails(http, front, limiter, monkeypatch):
+    def fails(request, hear):
+        raise RuntimeError
+
+    monkeypatch.setattr(front, "ask", fails)
+    monkeypatch.setattr(limiter, "told", [])
+    assert (http.post(CHAT, json=chat("x")).status_code, [how for how, *_ in limiter.told]) == (500, ["released"])
 
 
 @pytest.mark.parametrize("at_once", [True, False])
