@@ -225,7 +225,7 @@ class EngineStartFailed(Unavailable):
 
 
 class Overloaded(Unavailable):
-    """No worker of model {model} has room for this now. Try again in {retry_after_s} s."""
+    """All workers of model {model} are busy, or start just now. Try again in {retry_after_s} s."""
 
     code = "overloaded"
 

@@ -33,10 +33,10 @@ STOPPING = "Stopping: rows in the engine may finish, then all finished rows are 
 
 @dataclass(slots=True)
 class Stops:
-    """Ctrl-C or SIGTERM: once asks for a drain, twice ends the process at once."""
+    """Ctrl-C or SIGTERM: once asks for a drain, twice ends the process at once. job_id: once there is a job."""
 
     engine: EngineProcess
-    job_id: str
+    job_id: str = ""
     asked: threading.Event = field(default_factory=threading.Event)
 
     def on_signal(self, _number: int, _frame: FrameType | None) -> None:
@@ -44,7 +44,7 @@ class Stops:
             try:
                 self.engine.kill()
             finally:  # it may fail where another thread is ending the engine: that goes with this process anyway
-                goes_on = f"nightmill resume {self.job_id}"
+                goes_on = f"nightmill resume {self.job_id or 'last'}"
                 os.write(2, f"\nStopped at once; what was committed is kept. Go on with: {goes_on}\n".encode())
                 os._exit(Exit.INTERRUPTED)
         self.asked.set()
@@ -78,8 +78,10 @@ def pause_rule(home: Home, job: Job, *, resumed: bool) -> PauseRule:
     )
 
 
-def drive(home: Home, job: Job, engine: EngineProcess, view: View, *, pause: PauseRule) -> Exit:
-    """Run a job that this process may own; prints its end and gives the exit code.
+def drive(
+    home: Home, job: Job, engine: EngineProcess, view: View, *, pause: PauseRule, stops: Stops | None = None
+) -> Exit:
+    """Run a job that this process may own; prints its end and gives the exit code. stops: that listen already.
 
     What cannot go on (no engine, no disk) leaves the job paused with the reason. A job that is finished already, by an
     earlier run with the same idempotency key, is only told.
@@ -88,12 +90,12 @@ def drive(home: Home, job: Job, engine: EngineProcess, view: View, *, pause: Pau
         tidy(home)  # that run may have died before `_SUCCESS`
         return _end(view, job, None, 0.0)
     with about(job):
-        return _drive_to_its_end(home, job, engine, view, pause)
+        return _drive_to_its_end(home, job, view, pause, stops or Stops(engine, job.id))
 
 
-def _drive_to_its_end(home: Home, job: Job, engine: EngineProcess, view: View, pause: PauseRule) -> Exit:
+def _drive_to_its_end(home: Home, job: Job, view: View, pause: PauseRule, stops: Stops) -> Exit:
     try:
-        code = _drive(home, job, engine, view, pause)
+        code = _drive(home, job, view, pause, stops)
     except NightmillError:
         _end_if_cancelled(home, home.store.job(job.id), view)
         raise
@@ -110,8 +112,8 @@ def _end_if_cancelled(home: Home, job: Job, view: View) -> Exit | None:
         return Exit.NOT_COMPLETED
 
 
-def _drive(home: Home, job: Job, engine: EngineProcess, view: View, pause: PauseRule) -> Exit:
-    stops = Stops(engine, job.id)
+def _drive(home: Home, job: Job, view: View, pause: PauseRule, stops: Stops) -> Exit:
+    engine = stops.engine
     with owned(home, job.id) as owner, stops.listening():
         tidy(home)
         if job.state is JobState.PAUSED:

@@ -31,7 +31,7 @@ def run(app: AppContext, /, *, dry_run: bool, quiet: bool, as_json: bool, **opti
     """
     if dry_run:
         return _quote(app, options, as_json=as_json)
-    from api.cli.driving import drive, engine_for, pause_rule
+    from api.cli.driving import Stops, drive, engine_for, pause_rule
     from api.cli.view import tell_job, view_for
     from jobs.submit import check, made_before, submit
 
@@ -48,10 +48,13 @@ def run(app: AppContext, /, *, dry_run: bool, quiet: bool, as_json: bool, **opti
         if checked.examined.spec.schema is not None:
             view.note("Asking the engine whether it can follow the schema …")
             engine.check_schema(checked.examined.spec.schema)
-        job = submit(checked, intake=home.intake, store=home.store, ids=home.ids)
-        view.note(f"Job {job.id}: {job.total_rows:,} rows of {options['input_']}")
-        tell_job(job, as_json=as_json)
-        return drive(home, job, engine, view, pause=pause_rule(home, job, resumed=False))
+        stops = Stops(engine)
+        with stops.listening():  # between its record and the word of it nothing may end this process
+            job = submit(checked, intake=home.intake, store=home.store, ids=home.ids)
+            stops.job_id = job.id
+            view.note(f"Job {job.id}: {job.total_rows:,} rows of {options['input_']}")
+            tell_job(job, as_json=as_json)
+            return drive(home, job, engine, view, pause=pause_rule(home, job, resumed=False), stops=stops)
     finally:
         view.close()
         engine.stop()

@@ -37,9 +37,9 @@ def main(config, where, topic):
     home.example_prices("fake")
     store, broker = home.store, home.broker
     if where == "before-job":
-        store.create_job = die
+        store.create_jobs = die
     elif where == "after-job":
-        store.create_job = then_die(store.create_job)
+        store.create_jobs = then_die(store.create_jobs)
     elif where == "after-letter":
         broker.publish = then_die(broker.publish)
     loops = ingress_loops(ingress_of(home, home.settings.pools), Alarm())

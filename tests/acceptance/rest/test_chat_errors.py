@@ -61,7 +61,7 @@ TOO_MANY = chat("x", max_tokens=3000, n=2)
 
 
 def test_a_busy_model_is_a_rate_limit_error_that_says_when_to_come_back(client):
-    with pytest.raises(openai.RateLimitError, match="No worker of model fake has room") as caught:
+    with pytest.raises(openai.RateLimitError, match="All workers of model fake are busy") as caught:
         client.chat.completions.create(**chat("[busy]"))
     headers = caught.value.response.headers
     assert (caught.value.code, headers["retry-after"], headers["retry-after-ms"]) == ("overloaded", "3", "2500")
