@@ -13,7 +13,7 @@ STEP_S = 0.001
 """Pieces come in a burst, of all rows that the engine's step moved; they share a frame."""
 COALESCE_S = 0.025
 """The longest that a piece waits. Each costs its way to its reader: with many readers fewer and larger ones go."""
-PER_ROW_S = 0.0005
+PER_ROW_S = 0.002
 """How much of it for each row that is told of: a few of them hear of every token."""
 
 
