@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from infra.deploy.cluster.service import free_ports
 from infra.engines.spec import EngineSpec
 from infra.models.prepare import prepare_tiny
 from tests.benchmarks import figures, nightmill, words
 from tests.benchmarks.raw_server import raw_server
-from tests.benchmarks.served import Served, free_port, served, until
+from tests.benchmarks.served import Served, served, until
 from tests.benchmarks.talkers import Heard, Talk, talked
 from tests.support.prepared import prepared_model
 
@@ -51,7 +52,7 @@ def run(folder: Path, sizes: Sizes) -> None:
         _beside(folder, sizes)
         return
     tiny = _spec("tiny", "chat", prepare_tiny(folder.parent / "models" / "tiny"), folder)
-    port = free_port()
+    (port,) = free_ports(1)
     with raw_server(folder, tiny, {**ENGINE_ARGS, "scheduling_policy": "priority"}, port):
         raw = Talk(kind="chat", host="127.0.0.1", port=port, key="-", model="tiny", clients=1, seconds=1)
         _chats(folder / "uvicorn", "uvicorn", raw, tiny, sizes, cluster=False)
@@ -165,7 +166,7 @@ def _report(name: str, pairs: Sequence[tuple[Heard, Heard]]) -> None:
 
 def _embeddings(folder: Path, sizes: Sizes) -> None:
     spec = _spec("minilm", "embedding", prepared_model("minilm"), folder)
-    port = free_port()
+    (port,) = free_ports(1)
     with (
         raw_server(folder, spec, {**EMBEDDING_ARGS, "runner": "pooling"}, port),
         up(folder / "embedding", pool("embed", "minilm", "embedding", EMBEDDING_ARGS), [spec]) as api,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 import psutil
 
 from infra.deploy.cluster.ray_head import SERVE
+from infra.deploy.cluster.service import free_ports
 from tests.benchmarks import figures, machine
 from tests.benchmarks.callers import Asked, Told, call_all
 from tests.benchmarks.nightmill import COMMAND
@@ -143,7 +143,7 @@ class Kin(Tree):
 def served(folder: Path, *, cluster: bool, pools: str = POOLS) -> Iterator[Served]:
     """Bring it up over a data directory of its own, with the fake engine unless told otherwise, and end it."""
     folder.mkdir(parents=True, exist_ok=True)
-    port = free_port()
+    (port,) = free_ports(1)
     config = folder / "settings.toml"
     config.write_text(SETTINGS.format(port=port) + pools)
     env = {**os.environ, "NIGHTMILL_HOME": str(folder / "home"), **(SERVE if cluster else {})}
@@ -179,12 +179,6 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.communicate()
     for child in psutil.wait_procs(below, timeout=5)[1]:
         child.kill()
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def until(answer: Callable[[], bool], within_s: float) -> None:

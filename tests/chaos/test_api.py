@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from infra.deploy.cluster.service import free_ports
 from tests.chaos.scene import ROOT
 from tests.chaos.stage import THOROUGH
 from tests.support.api import some_lines
@@ -130,16 +130,10 @@ WHOLE = {
 }
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 def lived(folder: Path, *at: str) -> tuple[dict, list[int | None]]:
     """What the client has in the end, and how the server's processes ended."""
     folder.mkdir()
-    server = Server(folder, free_port())
+    server = Server(folder, *free_ports(1))
     server.start(*at)
     try:
         return life(server), [process.poll() for process in server.processes[:-1]]

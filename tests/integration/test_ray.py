@@ -16,7 +16,7 @@ import pytest
 
 from jobs.model import JobState
 from jobs.ports.queue import Outgoing
-from tests.support.prepared import missing
+from tests.support.local_ray import a_town, local_ray
 from tests.support.s3 import BUCKET, KEYS
 
 if find_spec("ray") is not None:
@@ -28,33 +28,19 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")
-def local_ray():
-    if find_spec("ray") is None:
-        missing("Ray is not installed: pip install -e '.[cluster]'")
+def ray_of_tests():
     os.environ.update(KEYS)  # actors have the environment of their Ray; an S3 server of tests takes these
-    ray.init(
-        address="local",
-        num_cpus=2,
-        include_dashboard=False,
-        object_store_memory=80 << 20,
-        namespace="nightmill-cluster",
-        log_to_driver=False,
-        logging_level="error",
-    )
-    yield
-    ray.shutdown()
+    with local_ray():
+        yield
     for name in KEYS:
         del os.environ[name]
 
 
 @pytest.fixture(scope="module")
-def town(local_ray, tmp_path_factory):
+def town(ray_of_tests, tmp_path_factory):
     # An address of this machine that counts as one that others can reach.
-    opened = Town(tmp_path_factory.mktemp("town"), 'metrics_bind = "127.0.0.2"\n')
-    opened.cluster.up()
-    yield opened
-    opened.cluster.down(10)
-    opened.home.close()
+    with a_town(tmp_path_factory.mktemp("town"), 'metrics_bind = "127.0.0.2"\n') as opened:
+        yield opened
 
 
 def test_a_submitted_job_is_completed_and_the_pool_goes_to_zero_and_back(town):
@@ -239,7 +225,7 @@ def test_an_unreadable_message_becomes_a_dead_letter_and_can_be_sent_again(town,
 
 
 def test_the_same_over_kafka_postgresql_and_s3_with_a_worker_and_a_dispatcher_killed(
-    local_ray, tmp_path, kafka, postgres, s3
+    ray_of_tests, tmp_path, kafka, postgres, s3
 ):
     with postgres.database() as database:
         services = (

@@ -14,12 +14,9 @@ from jobs.ports.engine import RequestProfile
 from jobs.requests import End
 from tests.support.doors import Waiting
 from tests.support.live import a_live_request
-from tests.support.prepared import missing
+from tests.support.local_ray import a_town, local_ray
 
 if find_spec("ray") is not None:
-    import ray
-
-    from tests.support.town import Town
     from workers.actors.common import Roster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
@@ -41,23 +38,8 @@ engine_args = { start_s = 600.0 }
 
 @pytest.fixture(scope="module")
 def town(tmp_path_factory):
-    if find_spec("ray") is None:
-        missing("Ray is not installed: pip install -e '.[cluster]'")
-    ray.init(
-        address="local",
-        num_cpus=2,
-        include_dashboard=False,
-        object_store_memory=80 << 20,
-        namespace="nightmill-cluster",
-        log_to_driver=False,
-        logging_level="error",
-    )
-    opened = Town(tmp_path_factory.mktemp("town"), pool=POOLS)
-    opened.cluster.up()
-    yield opened
-    opened.cluster.down(10)
-    opened.home.close()
-    ray.shutdown()
+    with local_ray(), a_town(tmp_path_factory.mktemp("town"), pool=POOLS) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -1,20 +1,18 @@
 """The API on a cluster: replicas of Ray Serve behind one address, batches kept by the scheduler."""
 
-import socket
 from importlib.util import find_spec
 
 import openai
 import pytest
 
 from tests.support.api import a_key_of, some_lines
-from tests.support.prepared import missing
+from tests.support.local_ray import a_served_town, local_ray
 
 if find_spec("ray") is not None:
     import ray
     from ray.util import list_named_actors
 
-    from api.serve import APP, deploy, undeploy
-    from tests.support.town import Town
+    from api.serve import APP
 
 pytestmark = [
     pytest.mark.integration,
@@ -26,28 +24,8 @@ LINES = 200
 
 @pytest.fixture(scope="module")
 def town(tmp_path_factory):
-    if find_spec("ray") is None:
-        missing("Ray is not installed: pip install -e '.[cluster]'")
-    ray.init(
-        address="local",
-        num_cpus=2,
-        include_dashboard=False,
-        object_store_memory=80 << 20,
-        namespace="nightmill-cluster",
-        log_to_driver=False,
-        logging_level="error",
-    )
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
-    opened = Town(tmp_path_factory.mktemp("served"), f"api_port = {port}\napi_replicas = 2\n")
-    opened.cluster.up()
-    deploy(opened.settings)
-    yield opened
-    undeploy()
-    opened.cluster.down(10)
-    opened.home.close()
-    ray.shutdown()
+    with local_ray(), a_served_town(tmp_path_factory.mktemp("served")) as opened:
+        yield opened
 
 
 def serving():

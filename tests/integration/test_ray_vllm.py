@@ -7,11 +7,10 @@ from importlib.util import find_spec
 import pytest
 
 from jobs.model import JobState
-from tests.support.prepared import missing, prepared_model
+from tests.support.local_ray import local_ray
+from tests.support.prepared import prepared_model
 
 if find_spec("ray") is not None:
-    import ray
-
     from tests.support.town import Town, wasted_tokens, written
 
 pytestmark = [pytest.mark.integration, pytest.mark.engine, pytest.mark.timeout(600)]
@@ -29,20 +28,14 @@ engine_args = { max_num_seqs = 16 }
 
 @pytest.fixture
 def town(tmp_path):
-    if find_spec("ray") is None:
-        missing("Ray is not installed: pip install -e '.[cluster]'")
     model = prepared_model("tiny")
-    ray.init(
-        address="local", num_cpus=2, include_dashboard=False, object_store_memory=80 << 20,
-        namespace="nightmill-cluster", log_to_driver=False, logging_level="error",
-    )  # fmt: skip
-    opened = Town(tmp_path, SETTINGS, pool=POOL, model="tiny")
-    assert opened.command("models", "add", "tiny", str(model), "--price", "0.1/0.05/0.4") == 0
-    opened.cluster.up()
-    yield opened
-    opened.cluster.down(20)
-    opened.home.close()
-    ray.shutdown()
+    with local_ray():
+        opened = Town(tmp_path, SETTINGS, pool=POOL, model="tiny")
+        assert opened.command("models", "add", "tiny", str(model), "--price", "0.1/0.05/0.4") == 0
+        opened.cluster.up()
+        yield opened
+        opened.cluster.down(20)
+        opened.home.close()
 
 
 def test_a_worker_with_vllm_is_killed_and_the_job_ends_complete(town):
