@@ -5,6 +5,7 @@ A function's call is told whole at the end of a stream, in one chunk: before tha
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -79,7 +80,7 @@ class WholeWriter:
         return self.whole(result)
 
 
-class _StreamWriter(WholeWriter):
+class _StreamWriter(WholeWriter, ABC):
     """choices: how many answers there will be. usage: whether a chunk with the usage is wanted at the end."""
 
     def __init__(
@@ -107,12 +108,13 @@ class _StreamWriter(WholeWriter):
         places = {} if piece.tokens is None else {"tokens": piece.tokens}
         return self._choice(piece.choice, piece.text, places, said)
 
+    @abstractmethod
     def _choice(self, index: int, text: str, places: Entry, said: int) -> Chunk:
-        raise NotImplementedError
+        """A stretch of an answer. said: characters of it before this one."""
 
+    @abstractmethod
     def _ended(self, index: int, entry: Entry, answer: Answer) -> Iterator[Chunk]:
         """What is left to say of an answer, and why it ended."""
-        raise NotImplementedError
 
     def end(self, result: EngineResult) -> bytes:
         row, answer = self._read(result)
