@@ -162,18 +162,18 @@ def serve(home: Home, *, wake: Callable[[], object] = lambda: None, live: Live =
 
 
 def _config(home: Home, app: Any) -> uvicorn.Config:
-    """h11: it bounds what it keeps of a head that does not end. Our own log has the requests."""
+    """Our own log has the requests."""
     settings = home.settings
     return uvicorn.Config(
         app,
-        http=patient(settings.client_idle_s),
+        http=patient(settings.client_idle_s, Limits().header_bytes * 2),
+        loop="uvloop",
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        h11_max_incomplete_event_size=Limits().header_bytes * 2,
         timeout_keep_alive=int(max(1, settings.client_idle_s)),
         timeout_graceful_shutdown=int(settings.stop_grace_s),
     )

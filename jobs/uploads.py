@@ -18,10 +18,13 @@ def place_of(folder: str, file_id: str, head: bytes) -> str:
     return f"{folder}/files/{file_id}.{ending}"
 
 
-def keep(file: StoredFile, local: Path, *, store: FileStore, objects: Objects) -> StoredFile:
-    """Move a finished local file to its place, then write its record.
+def keep(file: StoredFile, content: bytes | Path, *, store: FileStore, objects: Objects) -> StoredFile:
+    """Put what came, or move a finished local file, to its place; then write its record.
 
     Safe to repeat: the same bytes at the same place are fine, and the record of the same id stays.
     """
-    objects.put_file_if_absent(file.uri, local)
+    if isinstance(content, bytes):
+        objects.put_if_absent(file.uri, content)
+    else:
+        objects.put_file_if_absent(file.uri, content)
     return store.add_file(file)

@@ -10,7 +10,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from fastapi.security.utils import get_authorization_scheme_param
 
 from api.rest.errors import missing
-from api.rest.parts import Parts, parts_of
+from api.rest.parts import Parts
 from jobs.errors import KeyRefused, NotAllowed, NotFound
 from jobs.model import Job, Value
 from jobs.tenancy import ApiKey, Scope, Tenant, digest_of
@@ -60,11 +60,6 @@ def key_of(request: Request) -> str | None:
     return key if scheme.lower() == "bearer" else None
 
 
-def admit(request: Request) -> None:
-    """Note who calls. Raises KeyRefused."""
-    request.state.caller = caller_of(parts_of(request), key_of(request))
-
-
 def authorised(request: Request, scope: Scope) -> Caller:
     """The caller, who was admitted, if the key may be used for this. Raises NotAllowed."""
     found: Caller = request.state.caller
@@ -74,12 +69,12 @@ def authorised(request: Request, scope: Scope) -> Caller:
 
 
 class Needs:
-    """A dependency of a `KeyedRoute`: the caller, whose key may be used for this."""
+    """A dependency of a `KeyedRoute`: the caller, whose key may be used for this. No thread is woken for it."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
 
-    def __call__(self, request: Request, given: Credentials = None) -> Caller:  # noqa: ARG002 - for the document
+    async def __call__(self, request: Request, given: Credentials = None) -> Caller:  # noqa: ARG002 - for the document
         return authorised(request, self._scope)
 
 

@@ -68,7 +68,6 @@ async def upload(
     parts = parts_of(request)
     path = parts.objects.scratch(f"{parts.folder(caller.name, None)}/files/upload")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)  # local, as the file that `read_form` opens
         form = await read_form(request.headers.get("content-type", ""), request.stream(), path)
         expires_s = _expiry(form) or parts.limits.file_expires_s
         said = (repr(sorted(form.fields.items())), form.filename or "", form.checksum)
@@ -76,7 +75,7 @@ async def upload(
         async with take_turn(parts, caller, idempotency_key, digest, "file-") as turn:
             return await run_in_threadpool(_keep, turn, form, path, expires_s)
     finally:
-        path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)  # local, and mostly not there
 
 
 def _keep(turn: Turn, form: Form, path: Path, expires_s: float | None) -> Response:
@@ -95,7 +94,8 @@ def _keep(turn: Turn, form: Form, path: Path, expires_s: float | None) -> Respon
         created_at=now,
         expires_at=None if expires_s is None else now + expires_s,
     )
-    return turn.answer(file_body(keep(file, path, store=parts.store, objects=parts.objects)))
+    data = path if form.short is None else form.short
+    return turn.answer(file_body(keep(file, data, store=parts.store, objects=parts.objects)))
 
 
 def _expiry(form: Form) -> float | None:

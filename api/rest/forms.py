@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from fastapi.concurrency import run_in_threadpool
 from python_multipart.exceptions import FormParserError
@@ -17,7 +17,7 @@ from jobs.errors import BadInput, StorageFull, Unavailable
 
 _FLUSH_BYTES = 1 << 20
 _SHORT_BYTES = 64 << 10
-"""They are in the page cache before a thread is woken for them."""
+"""A file of no more is kept in memory."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MOST_FIELDS = 32
 _FIELD_BYTES = 4096
@@ -26,13 +26,14 @@ _HEAD_BYTES = 16
 
 @dataclass(slots=True, kw_only=True)
 class Form:
-    """What came. head: the first bytes of the file; checksum: sha256, hex."""
+    """What came. head: the first bytes of the file; checksum: sha256, hex. short: the file, if it was not written."""
 
     fields: dict[str, str] = field(default_factory=dict)
     filename: str | None = None
     head: bytes = b""
     size: int = 0
     checksum: str = ""
+    short: bytes | None = None
 
 
 class _Reader:
@@ -89,7 +90,7 @@ class _Reader:
 
 
 async def read_form(content_type: str, body: AsyncIterator[bytes], path: Path) -> Form:
-    """Write the part `file` to the path and keep the other fields. Raises BadInput, Unavailable."""
+    """Write the part `file` to the path unless it is short, and keep the other fields. Raises BadInput, Unavailable."""
     kind, options = parse_options_header(content_type)
     if kind != b"multipart/form-data" or not options.get(b"boundary"):
         raise BadInput(source="body", reason="send it as multipart/form-data with the fields purpose and file")
@@ -98,15 +99,15 @@ async def read_form(content_type: str, body: AsyncIterator[bytes], path: Path) -
     try:
         callbacks = {name: getattr(reader, name) for name in dir(reader) if name.startswith("on_")}
         parser = MultipartParser(options[b"boundary"], callbacks)  # type: ignore[arg-type]  # a TypedDict of these
-        with path.open("wb") as file:
+        with _Local(path) as file:
             async for chunk in body:
                 parser.write(chunk)
                 if len(reader.buffer) >= _FLUSH_BYTES:
                     await run_in_threadpool(_flush, reader, file, digest)
-            if len(reader.buffer) <= _SHORT_BYTES:
-                _flush(reader, file, digest)
-            else:
+            if file.begun or len(reader.buffer) > _SHORT_BYTES:
                 await run_in_threadpool(_flush, reader, file, digest)
+            else:
+                reader.form.short = _taken(reader, digest)
             parser.finalize()
     except FormParserError as error:
         raise BadInput(source="body", reason=f"it is no multipart form: {error}") from error
@@ -120,10 +121,40 @@ async def read_form(content_type: str, body: AsyncIterator[bytes], path: Path) -
     return reader.form
 
 
-def _flush(reader: _Reader, file: BinaryIO, digest: hashlib._Hash) -> None:
+class _Local:
+    """A local file that is made when there is something to write."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+
+    @property
+    def begun(self) -> bool:
+        return self._file is not None
+
+    def write(self, data: bytes) -> None:
+        if self._file is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("wb")
+        self._file.write(data)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _flush(reader: _Reader, file: _Local, digest: hashlib._Hash) -> None:
+    file.write(_taken(reader, digest))
+
+
+def _taken(reader: _Reader, digest: hashlib._Hash) -> bytes:
+    """What has come of the file since the last time, noted in the form."""
     chunk = bytes(reader.buffer)
     reader.buffer.clear()
     reader.form.head = (reader.form.head + chunk[:_HEAD_BYTES])[:_HEAD_BYTES]
     reader.form.size += len(chunk)
-    file.write(chunk)
     digest.update(chunk)
+    return chunk

@@ -14,7 +14,9 @@ from fastapi.dependencies.utils import get_flat_dependant
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
-from api.rest.auth import admit
+from api.rest.auth import key_of
+from api.rest.known import Known
+from api.rest.threads import threaded
 from jobs.errors import BadInput
 
 _ROWS = "rows"
@@ -30,12 +32,20 @@ _LONG = re.compile(rb"\d{19}")
 class KeyedRoute(APIRoute):
     """FastAPI reads and parses a body before it asks a dependency: anybody could make it hold what a body may have."""
 
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, threaded(endpoint), **options)
+
+    async def admit(self, request: Request) -> None:
+        """Note who calls. Raises KeyRefused."""
+        known: Known = request.app.state.known
+        request.state.caller = await known.caller(key_of(request))
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         names = query_names(self)
 
         async def admitted(request: Request) -> Response:
-            await run_in_threadpool(admit, request)
+            await self.admit(request)
             check_query(request, names)
             if self.body_field is not None and (body := await request.body()) and _is_json(request):
                 found = parsed(body) if len(body) <= _SHORT_BYTES else await run_in_threadpool(parsed, body)
@@ -43,6 +53,28 @@ class KeyedRoute(APIRoute):
             return await handle(request)
 
         return admitted
+
+
+class KeysRoute(KeyedRoute):
+    """What changes keys asks for the caller's own anew: a key that was revoked makes no other one. And what it changed
+    holds at once, here; in other processes within `api.rest.known.KEPT_S`.
+    """
+
+    async def admit(self, request: Request) -> None:
+        known: Known = request.app.state.known
+        request.state.caller = await known.caller(key_of(request), anew=True)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handled(request: Request) -> Response:
+            try:
+                return await handle(request)
+            finally:
+                if request.method == "POST":
+                    request.app.state.known.forget_callers()
+
+        return handled
 
 
 def query_names(route: APIRoute) -> frozenset[str]:

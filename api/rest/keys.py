@@ -14,7 +14,7 @@ from api.rest.answers import posted, read
 from api.rest.auth import Caller, KeysManager
 from api.rest.errors import missing
 from api.rest.key_schemas import KeyAsk, KeyBody, RotateAsk
-from api.rest.keyed import KeyedRoute
+from api.rest.keyed import KeysRoute
 from api.rest.parts import Parts, parts_of
 from api.rest.replay import Turn, Turns
 from api.rest.schemas import Page
@@ -23,7 +23,7 @@ from jobs.errors import NotFound
 from jobs.keys import KEY_BYTES, KeyDesk, KeyRequest, MadeKey
 from jobs.tenancy import ApiKey, RequestLimits, Scope
 
-router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=KeyedRoute)
+router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=KeysRoute)
 
 Make = Annotated[Turn, Depends(Turns("key_", Scope.KEYS))]
 

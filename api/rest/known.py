@@ -1,6 +1,6 @@
 """What requests ask for again and again, remembered for two seconds: keys, names of models, prices.
 
-So a revoked key, a new price and a moved alias take hold of interactive requests two seconds later at most.
+So a revoked key, a new price and a moved alias take hold two seconds later at most.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from fastapi.concurrency import run_in_threadpool
-
 from api.rest.auth import Caller, caller_of, check_opens
 from api.rest.parts import Parts
+from api.rest.threads import in_thread
 from jobs.errors import NoPrice, NotFound
 from jobs.model import Price, Value
 from jobs.naming import names_of, pool_behind
@@ -50,12 +49,22 @@ class Recent(Generic[T]):
             asked = self._asked[key] = asyncio.ensure_future(self._ask(key, ask))
         return await asyncio.shield(asked)
 
+    def forget(self, *keys: object) -> None:
+        """These, or all; what is being asked now is not remembered either."""
+        for memory in (self._known, self._asked):
+            for key in keys or [*memory]:
+                memory.pop(key, None)
+
     async def _ask(self, key: object, ask: Callable[[], T]) -> T:
         until = self._monotonic() + self._kept_s  # from before the question: what changes meanwhile is seen in time
         try:
-            answer = await run_in_threadpool(ask)
+            answer = await in_thread(ask)
         finally:
-            del self._asked[key]
+            wanted = self._asked.get(key) is asyncio.current_task()
+            if wanted:
+                del self._asked[key]
+        if not wanted:
+            return answer
         self._known[key] = (until, answer)
         self._known.move_to_end(key)
         if len(self._known) > self._most:
@@ -79,11 +88,17 @@ class Known:
         self._callers: Recent[Caller] = Recent(time.monotonic)
         self._targets: Recent[Target] = Recent(time.monotonic)
 
-    async def caller(self, key: str | None) -> Caller:
+    async def caller(self, key: str | None, *, anew: bool = False) -> Caller:
         """Raises KeyRefused; of one that has expired meanwhile too."""
+        if anew:
+            self._callers.forget(digest_of(key or ""))
         found = await self._callers.of(digest_of(key or ""), lambda: caller_of(self._parts, key))
         check_opens(found.key, self._parts.clock.now())
         return found
+
+    def forget_callers(self) -> None:
+        """Keys have changed."""
+        self._callers.forget()
 
     async def target(self, caller: Caller, asked: str) -> Target:
         """Raises ModelNotFound saying what is served, NoPrice."""

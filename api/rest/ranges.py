@@ -11,6 +11,8 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from api.rest.errors import body_of
 
 _CHUNK = 1 << 20
+_SHORT_BYTES = 64 << 10
+"""Read before the answer begins: a stream costs more than so many bytes."""
 _RANGE = re.compile(r"bytes=(\d{0,30})-(\d{0,30})", re.ASCII)
 
 
@@ -72,7 +74,7 @@ def _between(chunks: Iterator[bytes], start: int, stop: int) -> Iterator[bytes]:
 
 
 def stream(file: BinaryIO, size: int, asked: str | None, headers: dict[str, str], media_type: str) -> Response:
-    """The file's bytes, or those of the range; the file is closed at the end."""
+    """The file's bytes, or those of the range; the file is closed at the end. Called in a thread."""
     headers = {"accept-ranges": "bytes", **headers}
     try:
         part = part_of(asked, size)
@@ -80,10 +82,12 @@ def stream(file: BinaryIO, size: int, asked: str | None, headers: dict[str, str]
         file.close()
         return outside(error)
     start, stop = part or (0, size)
-    headers["content-length"] = str(stop - start)
     if part is not None:
         headers["content-range"] = f"bytes {start}-{stop - 1}/{size}"
     status = 200 if part is None else 206
+    if stop - start <= _SHORT_BYTES:
+        return Response(b"".join(_chunks(file, start, stop)), status, headers=headers, media_type=media_type)
+    headers["content-length"] = str(stop - start)
     return StreamingResponse(_chunks(file, start, stop), status, headers=headers, media_type=media_type)
 
 

@@ -29,20 +29,34 @@ def read(body, tmp_path, *, cut=1 << 20, kind=KIND):
         for at in range(0, len(body), cut):
             yield body[at : at + cut]
 
-    path = tmp_path / "file"
-    return asyncio.run(read_form(kind, chunks(), path)), path.read_bytes()
+    path = tmp_path / "new" / "file"
+    form = asyncio.run(read_form(kind, chunks(), path))
+    return form, path.read_bytes() if path.exists() else None
+
+
+def form_of(content, **changes):
+    return Form(
+        fields={"purpose": "batch"},
+        filename="in.jsonl",
+        head=content[:16],
+        size=len(content),
+        checksum=hashlib.sha256(content).hexdigest(),
+        **changes,
+    )
 
 
 @pytest.mark.parametrize("cut", [1, 2, 7, 64, 1 << 20])
 def test_fields_and_file_are_the_same_wherever_the_body_is_cut(tmp_path, cut):
-    form = Form(
-        fields={"purpose": "batch"},
-        filename="in.jsonl",
-        head=CONTENT[:16],
-        size=len(CONTENT),
-        checksum=hashlib.sha256(CONTENT).hexdigest(),
-    )
-    assert read(GOOD, tmp_path, cut=cut) == (form, CONTENT)
+    assert read(GOOD, tmp_path, cut=cut) == (form_of(CONTENT, short=CONTENT), None)
+
+
+@pytest.mark.parametrize("size", [64 << 10, (64 << 10) + 1, 3 << 20])
+def test_a_file_that_is_not_short_is_written_as_it_comes(tmp_path, size):
+    content = CONTENT * (size // len(CONTENT)) + b"x" * (size % len(CONTENT))
+    body = a_form(("purpose", None, b"batch"), ("file", "in.jsonl", content))
+    kept = form_of(content, short=content), None
+    written = form_of(content), content
+    assert read(body, tmp_path, cut=100_000) == (kept if size <= 64 << 10 else written)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +78,7 @@ def test_what_is_no_form_is_refused(tmp_path, body, kind, reason):
 
 
 def test_a_full_disk_is_no_fault_of_the_form(tmp_path):
-    (tmp_path / "file").symlink_to("/dev/full")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "file").symlink_to("/dev/full")
     with pytest.raises(StorageFull):
         read(a_form(("file", "in.jsonl", b"x" * (3 << 20))), tmp_path)

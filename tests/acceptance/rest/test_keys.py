@@ -42,6 +42,13 @@ def everywhere(api):
     return b"".join(file.read_bytes() for file in files)
 
 
+def test_a_key_that_was_revoked_elsewhere_makes_no_other_one_also_where_it_is_remembered(api, admin):
+    made = post(admin, "/v1/keys", role="admin", scopes=["keys", "jobs.read"]).json()
+    before = opens(api, made["key"])
+    api.home.store.end_key(made["id"], tenant=None, at=None, actor="test")
+    assert (before, post(api.http(made["key"]), "/v1/keys").status_code) == (200, 401)
+
+
 def test_a_key_is_made_shown_once_and_opens_what_it_was_made_for(api, admin, tenant):
     asked = {"name": "nightly", "project": "web", "scopes": ["jobs.read"], "expires_s": 60}
     answer = post(admin, "/v1/keys", **asked)
@@ -98,9 +105,11 @@ def test_a_key_is_replaced_and_stays_good_for_the_overlap(api, admin):
 
 def test_a_revoked_key_opens_nothing_and_stays_in_the_list(api, admin):
     made = post(admin, "/v1/keys").json()
+    before = opens(api, made["key"])
     ended = post(admin, f"/v1/keys/{made['id']}/revoke").json()
+    after = opens(api, made["key"])
     twice = post(admin, f"/v1/keys/{made['id']}/revoke").json()
-    assert (opens(api, made["key"]), ended["revoked_at"] is not None, twice) == (401, True, ended)
+    assert (before, after, ended["revoked_at"] is not None, twice) == (200, 401, True, ended)
     assert admin.get("/v1/keys").json()["data"][0] == ended
 
 

@@ -3,6 +3,7 @@
 import json
 import socket
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -67,6 +68,39 @@ def raw(town, request):
 def test_a_client_that_does_not_end_its_headers_is_cut_off(strict):
     with raw(strict, b"GET /healthz HTTP/1.1\r\nHost: x\r\n") as sock:
         assert sock.recv(100) == b""
+
+
+def test_nor_may_the_headers_of_a_later_request_take_their_time(strict):
+    whole = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    with raw(strict, whole) as sock:
+        first = sock.recv(4096)
+        sock.sendall(whole[:-2])
+        assert (first[:12], until_closed(sock)) == (b"HTTP/1.1 200", b"")
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        b"GET /healthz HTTP/1.1\r\nx-long: ",
+        b"GET /",
+        b"POST /v1/jobs HTTP/1.1\r\nauthorization: Bearer KEY\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: ",
+    ],
+    ids=["a header", "an address", "a trailer"],
+)
+def test_what_is_kept_of_headers_that_do_not_end_is_bounded(strict, begin):
+    with raw(strict, begin.replace(b"KEY", strict.key().encode())) as sock:
+        sent = 0
+        with suppress(ConnectionError):
+            while sent < 64 << 20:
+                sent += sock.send(b"x" * 65536)
+        assert sent < 16 << 20  # what the system's own buffers took
+
+
+def until_closed(sock):
+    found = b""
+    while data := sock.recv(4096):
+        found += data
+    return found
 
 
 def test_a_client_that_does_not_send_its_body_is_told_so(strict):
