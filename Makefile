@@ -71,8 +71,8 @@ bench: setup-dev ## rows per second beside raw vLLM, and of a million rows (BENC
 bench-api: setup-dev ## the REST API by uvicorn and by Ray Serve: creates, reads, inline rows, small batches, large files
 	$(BIN)/python -m tests.benchmarks api
 
-bench-interactive: setup-dev ## streamed chats and embeddings beside vLLM's own server, by uvicorn and by Ray Serve
-	ROUNDS=$(ROUNDS) $(BIN)/python -m tests.benchmarks interactive
+bench-interactive: setup-dev ## streamed chats and embeddings beside vLLM's own server; chats beside full pools
+	ROUNDS=$(ROUNDS) $(BIN)/python -m tests.benchmarks interactive beside
 
 bench-cluster: setup-dev ## the cluster beside the embedded run, raw vLLM and Ray Data LLM; how long urgent rows wait
 	ROUNDS=$(ROUNDS) $(BIN)/python -m tests.benchmarks $(or $(BENCH),cluster urgent cluster_vllm)

@@ -24,6 +24,7 @@ from infra.data.inline import table_of
 from infra.data.line_rules import ModelFacts
 from infra.data.live_reading import BodyReading
 from infra.data.manifest import read_manifest
+from infra.heap import settle_heap
 from infra.home_secret import home_secret
 from infra.machine import open_more_files
 from infra.models.registry import embedding_size, embedding_sizes
@@ -98,6 +99,7 @@ def parts_of_home(home: Home, *, wake: Callable[[], object] = lambda: None, live
             request_s=settings.request_timeout_s,
             generation_s=settings.generation_timeout_s,
             stale_s=settings.request_timeout_s + _STALE_MORE_S,
+            wait_s=min(Limits().wait_s, settings.request_timeout_s / 2),  # else its own time is up before
             idle_s=settings.client_idle_s,
             file_expires_s=settings.file_expires_s or None,
             max_lines=settings.max_batch_lines,
@@ -213,7 +215,9 @@ def deploy(settings: Settings) -> None:
         from workers.actors.doors import front_of_replica  # noqa: PLC0415 - as above
 
         home = open_home(from_json(text))
-        return app_of(home, live=Live(front=front_of_replica(home)))
+        app = app_of(home, live=Live(front=front_of_replica(home)))
+        settle_heap()
+        return app
 
     ray_serve.start(
         proxy_location="EveryNode",

@@ -12,10 +12,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jobs.errors import Exists
+from jobs.filing import Batch, FileKind, StoredFile, result_file_id
 from jobs.model import Job, Value
 from jobs.ports.objects import Objects
 from jobs.ports.results import Results
 
+RESULTS = "/results"
+"""The folder of a batch's job beside that of its files."""
+ANSWERED = frozenset({"ok", "truncated", "refused"})
+"""Outcomes whose rows are in the output file; all others are in the error file."""
 _FEW_ROWS = 256
 """The lines of so many are made in memory and written with those of others."""
 _HELD_BYTES = 8 << 20
@@ -88,6 +93,32 @@ class BatchFiles(Value):
                 size += len(chunk)
                 digest.update(chunk)
         return Written(size, digest.hexdigest())
+
+
+def files_of(batch: Batch, job: Job, now: float) -> Iterator[tuple[StoredFile, Wanted]]:
+    """Of those lines that there are; size and checksum are not known yet."""
+    answered = sum(n for outcome, n in job.usage.outcomes.items() if outcome in ANSWERED)
+    expires_s = batch.output_expires_s
+    for which, lines in (("output", answered), ("error", job.usage.rows - answered)):
+        if not lines:
+            continue
+        file_id = result_file_id(batch.id, which)
+        uri = f"{job.spec.output.removesuffix(RESULTS)}/files/{file_id}.jsonl"
+        file = StoredFile(
+            id=file_id,
+            tenant=batch.tenant,
+            purpose=FileKind.OUTPUT,
+            filename=f"{batch.id}_{which}.jsonl",
+            uri=uri,
+            size=0,
+            checksum="",
+            project=batch.project,
+            creator=batch.creator,
+            batch=batch.id,
+            created_at=now,
+            expires_at=None if expires_s is None else now + expires_s,
+        )
+        yield file, Wanted(job, which, uri)
 
 
 def is_small(job: Job) -> bool:

@@ -6,16 +6,17 @@ same job and the same files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
-from jobs.batch_files import BatchFiles, Wanted, is_small
+from jobs.batch_files import RESULTS, BatchFiles, files_of, is_small
 from jobs.errors import BadInput, BatchEnded, Broken, Conflict, NotFound, Refused, WrongState
 from jobs.filing import (
     BATCH_KEY,
     Batch,
     BatchStatus,
-    FileKind,
     LineError,
     StoredFile,
     end_of,
@@ -32,13 +33,11 @@ from jobs.ports.objects import Objects
 from jobs.ports.results import Results
 from jobs.ports.store import Store
 from jobs.submit import Checked, check, submit_all
+from jobs.tenancy import Alias
 
 _CANCELLABLE = frozenset({JobState.RUNNING, JobState.PAUSED})
 _PAGE = 1000
-_RESULTS = "/results"
 _OURS = "The service failed at this batch. The operator's log has it under the batch's id."
-ANSWERED = frozenset({"ok", "truncated", "refused"})
-"""Outcomes whose rows are in the output file; all others are in the error file."""
 
 
 Folder = Callable[[str, int | None], str]
@@ -52,9 +51,26 @@ class KeepPolicy(Value):
     max_lines: int = 5_000_000
 
 
+class _Asked:
+    """What the batches of a list ask alike is asked once."""
+
+    def __init__(self, store: Store) -> None:
+        self.price, self.aliases = cache(store.price), cache(store.aliases)
+
+
+class Look(NamedTuple):
+    """todo: batches with which there is something to do now, the oldest first. seen: how many were looked at; newest:
+    the last of them, None where there was none.
+    """
+
+    todo: Sequence[Batch]
+    seen: int
+    newest: str | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keeper:
-    """`open_batches`, then `attend` to each. pools: what is served now. folder: see `Folder`."""
+    """`look`, then `attend` to each. pools: what is served now. folder: see `Folder`."""
 
     store: Store
     intake: Intake
@@ -66,13 +82,15 @@ class Keeper:
     folder: Folder
     policy: KeepPolicy = KeepPolicy()
 
-    def open_batches(self) -> Iterator[Batch]:
-        """Those of all tenants with which there is something to do now, the oldest first."""
-        page = self.store.open_batches(limit=_PAGE)
-        while page:
+    def look(self, after: str | None = None) -> Look:
+        """At the open batches of all tenants. after: only at those that are newer than this one."""
+        todo: list[Batch] = []
+        seen, full = 0, True
+        while full and (page := self.store.open_batches(after=after, limit=_PAGE)):
             states = self.store.job_states([batch.job for batch in page if batch.job is not None])
-            yield from [batch for batch in page if _to_do(batch, states.get(batch.job or ""))]
-            page = self.store.open_batches(after=page[-1].id, limit=_PAGE)
+            todo += [batch for batch in page if _to_do(batch, states.get(batch.job or ""))]
+            seen, full, after = seen + len(page), len(page) == _PAGE, page[-1].id
+        return Look(todo, seen, after)
 
     def attend(self, batch: Batch) -> Batch:
         """Bring a batch on as far as it goes now. Raises Unavailable and Broken; what is refused is in the batch."""
@@ -104,12 +122,17 @@ class Keeper:
         """
         changed: list[Batch] = []
         new: list[tuple[Batch, Checked, Pool]] = []
+        made = self.store.jobs_of_keys([(batch.tenant, _key_of(batch)) for batch in batches])
+        files = self.store.files_named([(batch.input_file, batch.tenant) for batch in batches])
+        asked = _Asked(self.store)
         for batch in batches:
             try:
-                if (job := self.store.job_of_key(batch.tenant, _key_of(batch))) is not None:
+                if (job := made.get((batch.tenant, _key_of(batch)))) is not None:
                     changed.append(self._begun(batch, job))
                 else:
-                    new.append((batch, *self._checked(batch)))
+                    file = files.get((batch.input_file, batch.tenant))
+                    file = file or self.store.file(batch.input_file, batch.tenant)  # raises what it is
+                    new.append((batch, *self._checked(batch, file, asked)))
             except Refused as error:
                 changed.append(self._failed(batch, _faults(error)))
         return self._change([*changed, *self._made(new)])
@@ -133,21 +156,20 @@ class Keeper:
         begun = batch.evolve(job=job.id, asked_model=job.spec.asked_model or job.spec.model)
         return self._in(begun, status_of(begun, job))
 
-    def _checked(self, batch: Batch) -> tuple[Checked, Pool]:
+    def _checked(self, batch: Batch, file: StoredFile, known: _Asked) -> tuple[Checked, Pool]:
         """Raises Refused."""
-        file = self.store.file(batch.input_file, batch.tenant)
         asked = self.intake.asked_model(file.uri)
-        pool = self._pool(asked, batch.tenant)
+        pool = self._pool(asked, known.aliases(batch.tenant))
         request = self._request(batch, file, asked, pool)
-        checked = check(request, intake=self.intake, models=self.models, store=self.store, pool=pool)
+        checked = check(request, intake=self.intake, models=self.models, store=known, pool=pool)
         if checked.examined.total_rows > self.policy.max_lines:
             reason = f"it has {checked.examined.total_rows} requests; a batch may have {self.policy.max_lines}"
             raise BadInput(source=file.id, reason=reason, lines=(LineError(code="too_many_requests", message=reason),))
         return checked, pool
 
-    def _pool(self, asked: str, tenant: str) -> Pool:
+    def _pool(self, asked: str, aliases: Sequence[Alias]) -> Pool:
         try:
-            return pool_behind(asked, self.store.aliases(tenant), self.pools())
+            return pool_behind(asked, aliases, self.pools())
         except NotFound as error:
             line = LineError(code="model_not_found", message=error.sentence, line=1, param="body.model")
             raise NotFound(**error.data, lines=(line,)) from error
@@ -161,7 +183,7 @@ class Keeper:
             model=pool.model,
             asked_model="" if asked == pool.model else asked,
             endpoint=batch.endpoint,
-            output=f"{self.folder(batch.tenant, file.size)}{_RESULTS}",
+            output=f"{self.folder(batch.tenant, file.size)}{RESULTS}",
             tenant=batch.tenant,
             project=batch.project,
             creator=batch.creator,
@@ -208,7 +230,8 @@ class Keeper:
     # ---- the end --------------------------------------------------------------------------------
 
     def _end(self, ends: Sequence[tuple[Batch, Job]]) -> list[Batch]:
-        files = [file for batch, job in ends for file in self._files(batch, job)]
+        now = self.store.now()
+        files = [file for batch, job in ends for file in files_of(batch, job, now)]
         written = BatchFiles(objects=self.objects, results=self.results).write([wanted for _, wanted in files])
         facts = [
             file.evolve(size=new.size, checksum=new.checksum) for (file, _), new in zip(files, written, strict=True)
@@ -225,31 +248,6 @@ class Keeper:
             )
             done.append(self._in(ended, status_of(batch, job), end_of(job)))
         return self._change(done)
-
-    def _files(self, batch: Batch, job: Job) -> Iterator[tuple[StoredFile, Wanted]]:
-        """Of those lines that there are; size and checksum are not known yet."""
-        answered = sum(n for outcome, n in job.usage.outcomes.items() if outcome in ANSWERED)
-        expires_s, now = batch.output_expires_s, self.store.now()
-        for which, lines in (("output", answered), ("error", job.usage.rows - answered)):
-            if not lines:
-                continue
-            file_id = result_file_id(batch.id, which)
-            uri = f"{job.spec.output.removesuffix(_RESULTS)}/files/{file_id}.jsonl"
-            file = StoredFile(
-                id=file_id,
-                tenant=batch.tenant,
-                purpose=FileKind.OUTPUT,
-                filename=f"{batch.id}_{which}.jsonl",
-                uri=uri,
-                size=0,
-                checksum="",
-                project=batch.project,
-                creator=batch.creator,
-                batch=batch.id,
-                created_at=now,
-                expires_at=None if expires_s is None else now + expires_s,
-            )
-            yield file, Wanted(job, which, uri)
 
 
 def _to_do(batch: Batch, state: JobState | None) -> bool:

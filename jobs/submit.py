@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from jobs.errors import BadInput, KeyReused, NoPrice
 from jobs.model import Job, JobState, Model, Price
@@ -41,7 +42,15 @@ def made_before(request: SubmitRequest, store: Store) -> Job | None:
     return job
 
 
-def check(request: SubmitRequest, *, intake: Intake, models: Models, store: Store, pool: Pool | None = None) -> Checked:
+class Prices(Protocol):
+    """Where a model's price stands."""
+
+    def price(self, model: str) -> Price | None: ...
+
+
+def check(
+    request: SubmitRequest, *, intake: Intake, models: Models, store: Prices, pool: Pool | None = None
+) -> Checked:
     """Resolve the model, its price and the input. Raises Refused.
 
     pool: whose engines will run it, with their arguments; None for an engine of its own.

@@ -38,7 +38,7 @@ def worker_figures(worker: Worker, pool: str, name: str) -> Iterator[Sample]:
     yield Sample("nightmill_commit_seconds", committed.seconds, me)
     for priority, waits in tally.waits.items():
         yield Sample("nightmill_release_to_engine_seconds", waits, (*me, priority))
-    yield Sample("nightmill_open_tasks", len(worker.progress()), me)
+    yield Sample("nightmill_open_tasks", worker.open_tasks, me)
     yield Sample("nightmill_leases_lost_total", tally.lost, me)
     yield from _request_figures(worker.live, me)
     yield from _engine_figures(worker, me)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import structlog
 
+from jobs.batch_files import is_small
 from jobs.ending import final_state
 from jobs.errors import Refused, Unavailable
 from jobs.model import Job, JobState, Outcome, Part, Task, TaskState, Usage, VoidReason
@@ -67,7 +69,9 @@ class Finaliser:
         now = self._named(names)
         if any(job.state.terminal for job in now):
             self.seal_all([job for job in self.store.unsealed() if job.id in names])
-        ends = [self._ending(job) for job in now if not job.state.terminal]
+        going = [job for job in now if not job.state.terminal]
+        small = self.store.parts_of([job.id for job in going if is_small(job)])
+        ends = [self._ending(job, small.get(job.id)) for job in going]
         manifests = self.publisher.publish_all([(end.job, end.parts, end.final) for end in ends])
         answers = self.store.finalise_all([end.asked(uri) for end, uri in zip(ends, manifests, strict=True)])
         closed = [end for end, answer in zip(ends, answers, strict=True) if answer]
@@ -83,12 +87,14 @@ class Finaliser:
         found = self.store.jobs_named(names)
         return [found[name] for name in names]
 
-    def _ending(self, job: Job) -> _Ending:
+    def _ending(self, job: Job, parts: list[Part] | None) -> _Ending:
+        """parts: those that count, where they are at hand."""
         void_parts, void = self._void_rows(job)
         usage = job.usage.plus(void)
         state, reason = final_state(job, usage)
         final = Final(state=state, reason=reason, usage=usage, amount_pico=job.amount_pico)
-        return _Ending(job=job, parts=_both(self.store.parts(job.id), void_parts), final=final, void=void)
+        counted = self.store.parts(job.id) if parts is None else parts
+        return _Ending(job=job, parts=chain(counted, void_parts), final=final, void=void)
 
     def seal(self, job: Job) -> None:
         """`_SUCCESS`; repeated by whoever finds a job that ended without it."""
@@ -122,13 +128,11 @@ class Finaliser:
                 usage = usage.plus(settled.usage)
         return parts, usage
 
-    def _void_tasks(self, job: Job) -> Iterator[Task]:
-        yield from self.store.tasks(job.id, frozenset({TaskState.VOID}), limit=10_000_000)
-
-
-def _both(first: Iterator[Part], second: list[Part]) -> Iterator[Part]:
-    yield from first
-    yield from second
+    def _void_tasks(self, job: Job) -> Sequence[Task]:
+        """None where every row is in a part that counts."""
+        if job.usage.rows == job.total_rows:
+            return ()
+        return self.store.tasks(job.id, frozenset({TaskState.VOID}), limit=10_000_000)
 
 
 def is_over(job: Job) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from typing import Any
 
 import structlog
@@ -28,6 +29,8 @@ _MOST_LARGE = 2
 threads are few.
 """
 _TIDY_S = 60.0
+_LOOK_S = 0.0005
+"""For each open batch, until all are looked at again: a look takes a tenth of that, however many there are."""
 _FEW_TOKENS = tokens_of(64 << 10)
 
 
@@ -45,12 +48,15 @@ class Keeping:
     clock: Clock
     tidy: Callable[[], object] = lambda: None
     _busy: dict[str, Future[Any]] = field(default_factory=dict)
+    _over: SimpleQueue[str] = field(default_factory=SimpleQueue)
     _lists: Together[Batch, Batch] = field(init=False)
     _checking: dict[str, str] = field(default_factory=dict)
     _rests: dict[str, float] = field(default_factory=dict)
     _faults: dict[str, int] = field(default_factory=dict)
     _alone: set[str] = field(default_factory=set)
     _tidied_s: float | None = None
+    _newest: str | None = None
+    _whole_s: float = 0.0
 
     def __post_init__(self) -> None:
         self._lists = Together(self.keeper.attend_all, self.quick)
@@ -61,12 +67,26 @@ class Keeping:
         now_s = self.clock.monotonic()
         self._rests = {name: until_s for name, until_s in self._rests.items() if until_s > now_s}
         begun = 0
-        for batch in self.keeper.open_batches():
+        for batch in self._look(now_s):
             if batch.id not in self._busy and batch.id not in self._rests and self._may_begin(batch):
-                self._busy[batch.id] = self._begin(batch)
+                self._take(batch)
                 begun += 1
         self._tidy(now_s)
         return begun
+
+    def _take(self, batch: Batch) -> None:
+        self._busy[batch.id] = future = self._begin(batch)
+        future.add_done_callback(lambda _: self._over.put(batch.id))
+
+    def _look(self, now_s: float) -> Sequence[Batch]:
+        """At all that are open, or, where that was done just now, at the new ones only."""
+        if now_s < self._whole_s:
+            found = self.keeper.look(after=self._newest)
+        else:
+            found = self.keeper.look()
+            self._whole_s = now_s + found.seen * _LOOK_S
+        self._newest = found.newest
+        return found.todo
 
     def close(self) -> None:
         """Wait for what is under way."""
@@ -96,10 +116,9 @@ class Keeping:
                 self.keeper.attend(batch)
 
     def _collect(self) -> None:
-        for name, future in list(self._busy.items()):
-            if not future.done():
-                continue
-            del self._busy[name]
+        while not self._over.empty():
+            name = self._over.get()
+            future = self._busy.pop(name)
             self._checking.pop(name, None)
             if (error := future.exception()) is not None:
                 self._rest(name, error)

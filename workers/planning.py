@@ -5,9 +5,10 @@ A large job is planned by itself; small ones in lists, whose tasks are stored in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Protocol
 
 import structlog
@@ -84,24 +85,26 @@ class PlanAhead:
         with about(job):
             if job.id not in self._files:
                 self._files[job.id] = self.store.files(job.id)
-            planned = plan_next(self.store, self.planner, job, self._files[job.id])
+            planned = plan_next(self.store.speed, self.planner, job, self._files[job.id])
             if not self._closed:
                 store_all(self.store, [(job, planned)])
 
 
 def plan_small(store: Store, planner: SegmentPlanner, jobs: Sequence[Job]) -> list[None]:
     """The next segment of each. Raises the first error: then nothing is stored, and each is to be tried alone."""
-    planned = []
+    planned, speed, files = [], cache(store.speed), store.files_of([job.id for job in jobs])
     for job in jobs:
         with about(job):
-            planned.append((job, plan_next(store, planner, job, store.files(job.id))))
+            planned.append((job, plan_next(speed, planner, job, files[job.id])))
     store_all(store, planned)
     return [None] * len(jobs)
 
 
-def plan_next(store: Store, planner: SegmentPlanner, job: Job, files: Sequence[InputFile]) -> PlannedSegment:
-    """Not yet stored."""
-    speed = store.speed(job.spec.model)
+def plan_next(
+    speed_of: Callable[[str], tuple[float, float] | None], planner: SegmentPlanner, job: Job, files: Sequence[InputFile]
+) -> PlannedSegment:
+    """Not yet stored. speed_of: see `FleetStore.speed`."""
+    speed = speed_of(job.spec.model)
     rows_per_s = speed[0] if speed else None
     return planner.plan(job, files, job.next_segment, ending=job.state.ending, rows_per_s=rows_per_s)
 

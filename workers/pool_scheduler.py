@@ -54,6 +54,8 @@ class _Desk:
 class PoolScheduler(Steps):
     """`step` again and again; `workers` is how many the pool has now.
 
+    _now, _now_s: when the tick began, by the database's clock and by the monotonic one.
+
     planner: plans segments in `threads`, which end jobs too: neither may hold up a tick. small: the same for jobs of
     few rows, in lists: they wait for the database, and what they write shares transactions.
     """
@@ -65,9 +67,12 @@ class PoolScheduler(Steps):
     small: SmallJobs
     _state: PickState = field(default_factory=PickState)
     _desks: dict[str, _Desk] = field(default_factory=dict)
+    _now: float = 0.0
+    _now_s: float = 0.0
 
     def step(self, workers: int) -> list[Job]:
         """One tick; the jobs that were active at its beginning. Raises Deposed when another leads the pool."""
+        self._now, self._now_s = self.store.now(), self.clock.monotonic()
         jobs = self.store.pressing_jobs(self.pool, most=JOBS_OF_A_RANK, patience_s=self.picking.patience_s)
         self._attend(jobs)
         released = self.store.released(self.pool)
@@ -176,7 +181,7 @@ class PoolScheduler(Steps):
 
     def _care_for(self, job: Job, queued: Sequence[Task], *, still_open: bool) -> None:
         desk = self._desks[job.id]
-        if self.clock.monotonic() < desk.retry_s:
+        if self._now_s < desk.retry_s:
             return
         with about(job):
             self._care(job, desk, queued, still_open=still_open)
@@ -221,7 +226,7 @@ class PoolScheduler(Steps):
             return
         if job.state not in _WAITING:
             return
-        if job.deadline_at is not None and self.store.now() > job.deadline_at:  # whoever asked waits for an end
+        if job.deadline_at is not None and self._now > job.deadline_at:  # whoever asked waits for an end
             self.set_state(job, JobState.EXPIRING, "its deadline passed", expect=_WAITING)
         elif job.state is JobState.RUNNING and (reason := why_pause(job, counts, self._desks[job.id].rule)):
             self.set_state(job, JobState.PAUSED, reason)

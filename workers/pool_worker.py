@@ -154,7 +154,7 @@ class PoolWorker:
             phase=self._phase,
             reason=self._reason,
             room=room,
-            open_tasks=len(worker.progress()),
+            open_tasks=worker.open_tasks,
             rows=worker.tally.rows,
             output_tokens=worker.tally.spent.output_tokens,
             rows_per_s=round(rate[0], 3),

@@ -12,7 +12,7 @@ from jobs.errors import Broken, DatabaseUnavailable
 from jobs.model import Outcome, Part, Usage, VoidReason
 from jobs.moves import Answer, Group, Move, Waste
 from jobs.ports.clock import Clock
-from jobs.ports.rows import PartSink, Settled
+from jobs.ports.rows import PartSink, Results, Settled
 from jobs.ports.store import TaskStore
 from jobs.retry import Backoff, Fate, PoisonPolicy, after_death
 from workers.about import about
@@ -45,6 +45,14 @@ class Settler:
             left = Group(rows=work.place(work.unfinished()), suspect=work.task.suspect)
             return self._part_with(work, [left], "drain")
 
+    def finish_all(self, works: Sequence[Work]) -> list[Answer]:
+        """As `finish` for each; they are whole. What they write shares transactions. Raises the first error: then begin
+        again, alone: of one that was made meanwhile the answer is "already".
+        """
+        wanted = [Results(work.job, work.task, work.rows, work.results) for work in works]
+        settled = self.sink.write_all(wanted)
+        return self._post([self._committed(*one) for one in zip(works, settled, strict=True)], works, settled)
+
     def after_death(self, work: Work) -> Answer:
         """The engine died: keep what was finished, set the rows that were inside apart."""
         with about(work.job, work.task):
@@ -55,11 +63,11 @@ class Settler:
         outside = sorted(set(work.unfinished()) - work.inside)
         fate = after_death(work.task, in_engine=len(inside), policy=self.poison)
         if fate is Fate.DEAD:
-            return self._make(moves.void_leased(work.task, VoidReason.DEAD, self._waste(work, "engine_died")))
+            return self._make([moves.void_leased(work.task, VoidReason.DEAD, self._waste(work, "engine_died"))])[0]
         if fate is Fate.AGAIN and inside:
             deaths = work.task.alone_deaths + 1
             waste = self._waste(work, "engine_died")
-            return self._make(moves.hand_back(work.task, waste, alone_deaths=deaths))
+            return self._make([moves.hand_back(work.task, waste, alone_deaths=deaths)])[0]
         return self._part_with(work, self._groups(work, fate, inside, outside), "engine_died")
 
     @staticmethod
@@ -72,15 +80,17 @@ class Settler:
     def hand_back(self, work: Work, cause: str) -> Answer:
         """Nothing is kept: the task is queued again as it was."""
         with about(work.job, work.task):
-            return self._make(moves.hand_back(work.task, self._waste(work, cause)))
+            return self._make([moves.hand_back(work.task, self._waste(work, cause))])[0]
 
     def _commit(self, work: Work, unfinished: Outcome | None) -> Answer:
         settled = self.sink.write(work.job, work.task, work.rows, work.results, unfinished=unfinished)
+        return self._post([self._committed(work, settled)], [work], [settled])[0]
+
+    def _committed(self, work: Work, settled: Settled) -> Move:
         part = _complete(work, settled, [])
-        usage = settled.usage
-        entries = self._charge(work, usage)
+        entries = self._charge(work, settled.usage)
         waste = self._aborted(work, "aborted")
-        return self._post(moves.commit(work.task, part=part, usage=usage, entries=entries, waste=waste), usage)
+        return moves.commit(work.task, part=part, usage=settled.usage, entries=entries, waste=waste)
 
     def _part_with(self, work: Work, groups: Sequence[Group], cause: str) -> Answer:
         """Commit the finished rows, if any, and leave the groups to children."""
@@ -95,12 +105,12 @@ class Settler:
                 entries=self._charge(work, settled.usage),
                 waste=self._aborted(work, cause),
             )
-            return self._post(drain, settled.usage)
+            return self._post([drain], [work], [settled])[0]
         if len(filled) == 1:
             waste = self._waste(work, cause)
             suspect = True if filled[0].suspect else None
-            return self._make(moves.hand_back(work.task, waste, suspect=suspect))
-        return self._make(moves.divide(work.task, filled, self._waste(work, cause)))
+            return self._make([moves.hand_back(work.task, waste, suspect=suspect)])[0]
+        return self._make([moves.divide(work.task, filled, self._waste(work, cause))])[0]
 
     def _write_finished(self, work: Work) -> Settled:
         if not any(result is not None for result in work.results) and not work.rows.faults:
@@ -119,27 +129,29 @@ class Settler:
     def _wasted(self, work: Work, cause: str, usage: Usage) -> Waste:
         return waste_of(work, cause, usage, self.clock.now())
 
-    def _post(self, move: Move, usage: Usage) -> Answer:
-        """A move that commits rows."""
+    def _post(self, wanted: Sequence[Move], works: Sequence[Work], settled: Sequence[Settled]) -> list[Answer]:
+        """Moves that commit rows."""
         began = self.clock.monotonic()
-        answer = self._make(move)
+        answers = self._make(wanted)
         seconds = self.clock.monotonic() - began
-        if answer is not Answer.LOST:
-            self.committed.note(usage, seconds)
-        log.info("task_settled", move=move.name, answer=answer, rows=usage.rows, seconds=round(seconds, 4))
-        return answer
+        for move, answer, work, one in zip(wanted, answers, works, settled, strict=True):
+            if answer is not Answer.LOST:
+                self.committed.note(one.usage, seconds)
+            with about(work.job, work.task):
+                log.info("task_settled", move=move.name, answer=answer, rows=one.usage.rows, seconds=round(seconds, 4))
+        return answers
 
-    def _make(self, move: Move) -> Answer:
+    def _make(self, wanted: Sequence[Move]) -> list[Answer]:
         attempt = 0
         while True:
             try:
-                return self.store.make([move])[0]
+                return self.store.make(wanted)
             except DatabaseUnavailable as error:
                 attempt += 1
                 wait_s = self.again.wait_s(attempt)
                 if wait_s is None:
                     raise
-                log.warning("settling_again", move=move.name, reason=error.sentence, in_s=wait_s)
+                log.warning("settling_again", move=wanted[0].name, reason=error.sentence, in_s=wait_s)
                 self.clock.sleep(wait_s)
 
 

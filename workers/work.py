@@ -85,6 +85,11 @@ class Work:
         """Nothing inside the engine and nothing to feed: it can be settled."""
         return not self.inside and self.unfed == 0
 
+    @property
+    def whole(self) -> bool:
+        """Every row has a result or a fault, and the job is not ending."""
+        return self.ending is None and not self.unfinished()
+
     def feedable(self, now_s: float) -> Feedable:
         return Feedable(
             rank=self.task.priority.rank,

@@ -28,6 +28,7 @@ from workers.live import LIVE, Live, nobody
 from workers.orders import obey
 from workers.reviving import Reviver
 from workers.settler import Settler
+from workers.settling import Settling
 from workers.tally import Committed, Tally
 from workers.work import SLOT_BITS, Spent, Work, suspects_go
 
@@ -62,7 +63,7 @@ class Worker:
         self._orders: queue.SimpleQueue[Mapping[str, JobState | None]] = queue.SimpleQueue()
         self._opening: list[Opening] = []
         self._open: dict[int, Work] = {}
-        self._settling: dict[Future[Answer], Work] = {}
+        self._settling = Settling(settler)
         self._slot = 0
         self._lock = threading.Lock()
         self._draining_since: float | None = None
@@ -72,7 +73,6 @@ class Worker:
             engine=engine, clock=clock, restart=policy.restart, fruitless_deaths=policy.fruitless_deaths
         )
         self._readers = {p: named_pool(1, f"read-{p}") for p in Priority}
-        self._writers = named_pool(8, "settle")
         self.tally = Tally()
 
     # ---- called from other threads --------------------------------------------------------------
@@ -131,9 +131,14 @@ class Worker:
 
     def progress(self) -> list[Progress]:
         """Every lease in hand with what it has spent; read by the beat."""
-        works = [w for w in (*self._open.values(), *self._settling.values()) if not w.lost]
+        works = [w for w in (*self._open.values(), *self._settling.works) if not w.lost]
         held = [Progress(token=str(w.task.token), usage=w.finished.usage()) for w in works]
         return held + [Progress(token=str(o.task.token), usage=Spent().usage()) for o in self._opening]
+
+    @property
+    def open_tasks(self) -> int:
+        """In hand, lost ones among them whose rows the engine still has."""
+        return len(self._open) + len(self._settling.works) + len(self._opening)
 
     # ---- the loop -------------------------------------------------------------------------------
 
@@ -148,7 +153,7 @@ class Worker:
                 self._closed = True
             for readers in self._readers.values():
                 readers.shutdown(wait=False, cancel_futures=True)
-            self._writers.shutdown(wait=True)
+            self._settling.close()
 
     def step(self) -> None:
         """One round: orders, new tasks, feed, collect, settle."""
@@ -173,12 +178,12 @@ class Worker:
         self._collect(results)
 
     def _idle(self) -> bool:
-        return not (self._open or self._opening or self._settling or not self.live.idle)
+        return not (self._open or self._opening or self._settling.works or not self.live.idle)
 
     def _wait_s(self) -> float:
         if any(work.at_rest for work in self._open.values()):
             return 0.0
-        waiting = self._opening or self._settling
+        waiting = self._opening or self._settling.works
         return min(self._policy.poll_s, 0.005) if waiting else self._policy.poll_s
 
     def _obey(self) -> None:
@@ -256,9 +261,8 @@ class Worker:
         for work in [w for w in self._open.values() if w.at_rest]:
             self._forget(work)
             if not work.lost:
-                self._settling[self._writers.submit(self._settler.finish, work)] = work
-        for future in [f for f in self._settling if f.done()]:
-            work = self._settling.pop(future)
+                self._settling.finish(work)
+        for work, future in self._settling.over():
             if self._answer(future, work) is Answer.LOST:
                 self._note_lost(work)
 
@@ -290,7 +294,7 @@ class Worker:
         for work in [w for w in self._open.values() if w.inside]:
             self._forget(work)
             if not work.lost:
-                self._settling[self._writers.submit(self._settler.after_death, work)] = work
+                self._settling.after_death(work)
         self.live.bury(death.sentence)
         self._reviver.note(death, self.tally.rows + self.live.served)
         if self._draining_since is None:

@@ -16,6 +16,7 @@ from api.cli.exits import Exit
 from api.cli.keys import first_key
 from api.cli.output import tell
 from api.serve import Live, serve
+from infra.heap import settle_heap
 from infra.locks import LockTaken
 from infra.models.shipped import FAKE as FAKE_ENGINE
 from infra.standing import save_address, save_pools
@@ -73,6 +74,7 @@ def _live(app: AppContext, town: Embedded, stopped: threading.Event, url: str, *
     home = app.home
     shown = show(home, {"role": "up"}, [town.figures, database_figures(home)])
     key = first_key(app)
+    settle_heap()
     up = f"Nightmill is up in {home.settings.home} with the pools: {_listed(town.pools)}\nREST API: {url}/v1"
     facts = {"home": home.settings.home, "pools": [pool.name for pool in town.pools], "metrics": shown.target}
     tell(up, as_json=as_json, event="up", url=url, first_key=key, **facts)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from api.rest.answers import posted, read
 from api.rest.auth import Caller, JobsReader
@@ -15,7 +15,7 @@ from api.rest.hook_schemas import WebhookAsk
 from api.rest.keyed import KeyedRoute
 from api.rest.parts import Parts, parts_of
 from api.rest.replay import Turn, Turns
-from api.rest.schemas import FILE_EXAMPLE, BatchBody, Metadata, Page
+from api.rest.schemas import FILE_EXAMPLE, Ask, BatchBody, Metadata, Page
 from api.rest.shown import batch_body, page_of
 from api.rest.webhooks import webhook_for
 from jobs.batching import cancel_batch
@@ -33,7 +33,7 @@ _EXAMPLE = {
 }
 
 
-class ExpiresAfter(BaseModel):
+class ExpiresAfter(Ask):
     """How long the files of the results are kept."""
 
     model_config = ConfigDict(extra="forbid")
@@ -42,7 +42,7 @@ class ExpiresAfter(BaseModel):
     seconds: Annotated[int, Field(ge=3600, le=31_536_000)]
 
 
-class BatchRequest(BaseModel):
+class BatchRequest(Ask):
     """What a batch is made of. completion_window: `24h`, or any number of m, h or d."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_EXAMPLE]})

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.rest.schemas import example
+from api.rest.schemas import Ask, example
 
 _EXAMPLE: dict[str, Any] = {
     "id": "we_06cdkpbm5y3xb28v4r7t9w1z0q",
@@ -19,7 +19,7 @@ _EXAMPLE: dict[str, Any] = {
 Url = Annotated[str, Field(min_length=1, max_length=2048)]
 
 
-class WebhookAsk(BaseModel):
+class WebhookAsk(Ask):
     """Whom to tell when it ends, beside the tenant's own endpoints. secret: yours, `whsec_` and the Base64 of 24 to 64
     random bytes; messages are signed with it.
     """
@@ -30,7 +30,7 @@ class WebhookAsk(BaseModel):
     secret: Annotated[str, Field(min_length=1, max_length=128)]
 
 
-class EndpointRequest(BaseModel):
+class EndpointRequest(Ask):
     """An endpoint that is told of all jobs and batches of the tenant that end as one of `event_types` says."""
 
     model_config = ConfigDict(

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.rest.hook_schemas import WebhookAsk
-from api.rest.schemas import FILE_EXAMPLE, Counts, UsageBody, example
+from api.rest.schemas import FILE_EXAMPLE, Ask, Counts, UsageBody, example
 from jobs.model import JobState, Outcome, Priority
 
 _ASKED: dict[str, Any] = {
@@ -61,7 +61,7 @@ MOST = (1 << 63) - 1
 JobPath = Annotated[str, Field(max_length=128)]
 
 
-class Sampling(BaseModel):
+class Sampling(Ask):
     """Parameters of every row, by their OpenAI or vLLM names. What is not given is the model's default."""
 
     max_tokens: Annotated[int | None, Field(ge=1, le=MOST)] = None
@@ -163,11 +163,11 @@ class RetryRequest(Sampling):
         extra="forbid", json_schema_extra={"examples": [{"outcomes": ["error"], "max_tokens": 96}]}
     )
 
-    outcomes: Annotated[list[Outcome], Field(min_length=1)] = [Outcome.ERROR, Outcome.TRUNCATED]
+    outcomes: Annotated[list[Outcome], Field(min_length=1)] = [Outcome.ERROR, Outcome.TRUNCATED]  # noqa: RUF012  # pydantic copies it
     output: Annotated[str | None, Field(max_length=2048)] = None
 
 
-class PriorityRequest(BaseModel):
+class PriorityRequest(Ask):
     """How urgent the job is from now on."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"priority": "critical"}]})

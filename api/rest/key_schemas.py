@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.rest.schemas import example
+from api.rest.schemas import Ask, example
 from jobs.tenancy import Role, Scope
 
 _EXAMPLE: dict[str, Any] = {
@@ -33,7 +33,7 @@ Line = Annotated[str, Field(max_length=256, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")
 """A text that a terminal may print."""
 
 
-class KeyAsk(BaseModel):
+class KeyAsk(Ask):
     """A key of the caller's tenant, with no more than the caller's own role and scopes.
 
     scopes: all that its role, and the caller, may, where they are left out. expires_s: seconds that it is good for,
@@ -56,7 +56,7 @@ class KeyAsk(BaseModel):
     concurrent_requests: Amount = None
 
 
-class RotateAsk(BaseModel):
+class RotateAsk(Ask):
     """overlap_s: how long the old key stays good beside the new one; an earlier end of its own stays."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"overlap_s": 3600}]})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import structlog
 from fastapi.responses import JSONResponse
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -81,7 +81,7 @@ class _Exchange:
             return
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            MutableHeaders(scope=message)["x-request-id"] = self.request_id
+            message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.request_id.encode())]
         try:
             async with asyncio.timeout(self.limits.idle_s):
                 await self.send(message)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from api.rest.auth import Caller, Credentials, authorised
 from api.rest.errors import Answered
 from api.rest.parts import Parts, parts_of
-from jobs.errors import Conflict, Refused
+from jobs.errors import Conflict, Refused, Unavailable
 from jobs.ports.filing import Replay
 from jobs.retry import Backoff
 from jobs.tenancy import Scope
@@ -109,7 +109,8 @@ async def take_turn(
 ) -> AsyncIterator[Turn]:
     """The request that may act gets its turn; others wait for its answer. Raises Answered, Conflict.
 
-    stale_s: see `Limits`. forgets: after these the key is free again.
+    stale_s: see `Limits`. forgets: after these the key is free again. After any other failure the same request acts
+    at once; one that was cancelled holds its key until it is stale, since its thread may work on.
     """
     new_id = parts.ids.new(prefix)
     if key is None:
@@ -120,6 +121,10 @@ async def take_turn(
         yield Turn(parts=parts, caller=caller, key=key, id=replay.resource)
     except forgets:
         await run_in_threadpool(parts.store.forget, caller.name, key, replay.claim)
+        raise
+    except Exception:
+        with suppress(Unavailable):  # what it failed of is what its client hears
+            await run_in_threadpool(parts.store.give_up, caller.name, key, replay.claim)
         raise
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from jobs.filing import BatchStatus
 
@@ -55,6 +57,31 @@ BATCH_EXAMPLE: dict[str, Any] = {
 def example(*examples: dict[str, Any]) -> ConfigDict:
     """A model's configuration with examples."""
     return ConfigDict(json_schema_extra={"examples": list(examples)})
+
+
+class Ask(BaseModel):
+    """What a client asks for, as the document has it: pydantic alone would take `true` and `"1"` for the number 1."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers_are_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        annotation: Any = cls.model_fields[str(info.field_name)].annotation
+        kinds = _kinds_of(annotation)
+        if isinstance(value, (bool, str)) and type(value) not in kinds and not kinds.isdisjoint({int, float}):
+            message = "this is no number"
+            raise ValueError(message)
+        return value
+
+
+@cache
+def _kinds_of(annotation: Any) -> frozenset[Any]:
+    """The types that a field may have."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _kinds_of(get_args(annotation)[0])
+    if origin in {Union, UnionType}:
+        return frozenset().union(*map(_kinds_of, get_args(annotation)))
+    return frozenset({annotation})
 
 
 class Page(BaseModel, Generic[T]):

@@ -16,7 +16,7 @@ from api.rest.schemas import (
     Page,
     UsageBody,
 )
-from jobs.batching import ANSWERED
+from jobs.batch_files import ANSWERED
 from jobs.filing import Batch, BatchStatus, StoredFile, status_of
 from jobs.model import Job, Usage
 from jobs.pricing import show

@@ -6,11 +6,11 @@ are 67 MB).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -25,6 +25,7 @@ MANY_PARTS = 1000
 NAME = "_manifest.json"
 PARTS_NAME = "_manifest.parts.parquet"
 VERSION = 1
+_LAID_OUT = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 _FIELDS = pa.schema(
     [
         ("name", pa.string()),
@@ -108,15 +109,14 @@ def _manifest(
         head["parts_file"] = PARTS_NAME
     else:
         head["parts"] = [asdict(part) for part in parts]
-    text = json.dumps(head, indent=1, ensure_ascii=False, sort_keys=False)
-    return lists, (manifest_uri(job.folder), text.encode() + b"\n")
+    return lists, (manifest_uri(job.folder), orjson.dumps(head, option=_LAID_OUT))
 
 
 def read_manifest(objects: Objects, folder: str) -> Manifest | None:
     """None where there is none (yet). Raises StorageCorrupt."""
     uri = manifest_uri(folder)
     try:
-        head = json.loads(objects.read(uri))
+        head = orjson.loads(objects.read(uri))
         entries = head.pop("parts", None)
         if entries is None:
             with objects.open(f"{folder}/{head['parts_file']}") as file:

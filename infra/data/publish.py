@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from infra.data.frozen import FrozenJobs
-from infra.data.manifest import PublishedPart, manifest_uri, read_manifest, write_manifests
+from infra.data.manifest import NAME, PublishedPart, manifest_uri, read_manifest, write_manifests
 from infra.data.order import in_order, restore_order
 from infra.sql.blobs import SCHEME
 from jobs.errors import NightmillError, OutputTaken, Refused
@@ -39,7 +39,8 @@ class FolderPublisher:
         return self.publish_all([(job, parts, final)])[0]
 
     def publish_all(self, ends: Sequence[tuple[Job, Iterable[Part], Final]]) -> list[str]:
-        new = [end for end in ends if not self._is_published(end[0])]
+        there = {job.id: self._names(job) for job, _, _ in ends}
+        new = [end for end in ends if not self._is_published(end[0], there[end[0].id])]
         found = [(job, self._jobs.of(job).output, self._ordered(parts), final) for job, parts, final in new]
         places: list[tuple[str, str]] = []
         cut: list[tuple[Job, pa.Schema, Sequence[PublishedPart], Final]] = []
@@ -52,14 +53,19 @@ class FolderPublisher:
             cut.append((job, schema, published, final))
         self._objects.publish_many(places)
         for job, _, published, _ in cut:
-            self._remove_others(job, {part.name for part in published})
+            self._remove_others(job, there[job.id] - {part.name for part in published})
             self._objects.sync(job.folder)  # before a manifest names them
         write_manifests(self._objects, cut)
         return [manifest_uri(job.folder) for job, _, _ in ends]
 
-    def _is_published(self, job: Job) -> bool:
+    def _names(self, job: Job) -> set[str]:
+        """Of what lies in its folder itself."""
+        names = (facts.uri[len(job.folder) + 1 :] for facts in self._objects.list(f"{job.folder}/"))
+        return {name for name in names if "/" not in name}
+
+    def _is_published(self, job: Job, names: set[str]) -> bool:
         """Raises OutputTaken."""
-        done = read_manifest(self._objects, job.folder)
+        done = read_manifest(self._objects, job.folder) if NAME in names else None
         if done is not None and done.job != job.id:
             raise OutputTaken(folder=job.folder, holder=f"the results of job {done.job}")
         return done is not None
@@ -70,10 +76,9 @@ class FolderPublisher:
 
     def _remove_others(self, job: Job, names: set[str]) -> None:
         """What a crashed attempt of another release may have cut differently; without a manifest it never counted."""
-        for facts in list(self._objects.list(f"{job.folder}/")):
-            name = facts.uri[len(job.folder) + 1 :]
-            if name.startswith("part-") and "/" not in name and name not in names:
-                self._objects.delete(facts.uri)
+        for name in sorted(names):
+            if name.startswith("part-"):
+                self._objects.delete(f"{job.folder}/{name}")
 
     def seal(self, job: Job) -> None:
         """One job's."""

@@ -24,6 +24,8 @@ from jobs.ports.planning import PlannedSegment
 from jobs.ranges import Range, Ranges, count, halves
 
 _PROBED_ROWS = 512
+_FEWEST_ROWS = 1024
+"""Of a block, whatever they decode to."""
 
 
 class Planner:
@@ -76,7 +78,10 @@ class Planner:
         """The segment in pieces that decode to about `order_bytes` each."""
         rows = count(ranges)
         copies = frozen.job.spec.copies
-        most = max(1024, self._policy.order_bytes // self._row_bytes(frozen, found)) // copies * copies or copies
+        most = _FEWEST_ROWS // copies * copies or copies
+        if rows > most:
+            fit = self._policy.order_bytes // self._row_bytes(frozen, found)
+            most = max(_FEWEST_ROWS, fit) // copies * copies or copies
         if rows:
             yield from split(ranges, [*range(most, rows, most), rows])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +20,7 @@ from jobs.errors import StorageCorrupt
 from jobs.model import Job, Outcome, Part, Task, Usage
 from jobs.ports.engine import EngineResult
 from jobs.ports.objects import Objects
-from jobs.ports.rows import OpenRows, Settled
+from jobs.ports.rows import OpenRows, Results, Settled
 from jobs.ranges import Ranges, from_rows, rows_of
 
 VOID = "void"
@@ -46,22 +46,15 @@ class ParquetPartSink:
         *,
         unfinished: Outcome | None,
     ) -> Settled:
-        table: RowTable = rows.table
-        typed = typed_columns(job.spec.schema, job.spec.kept)
-        checker = Checker(rows.profiles, typed)
-        kind = table.frozen.output.field(OUTPUT).type
-        size = kind.list_size if pa.types.is_fixed_size_list(kind) else 0 if pa.types.is_list(kind) else None
-        columns = settle(job, rows, results, checker, unfinished=unfinished, embedding_size=size)
-        left: Ranges = ()
-        if len(columns.places) < rows.size:
-            done = set(columns.places)
-            left = from_rows(row for place, row in enumerate(rows_of(task.ranges)) if place not in done)
-        if not columns.places:
-            return Settled(part=None, usage=Usage(), left=left)
-        values = dict(zip((c.column for c in typed), checker.arrays(), strict=True))
-        data = _file(job, table, columns, values)
-        part = self._put(f"{parts_folder(job)}/{task.id}-{task.token}.parquet", task, data, table, columns)
-        return Settled(part=part, usage=columns.usage(), left=left)
+        made = _made(Results(job, task, rows, results), unfinished)
+        if made.uri:
+            self._objects.put_if_absent(made.uri, made.data)
+        return made.settled
+
+    def write_all(self, works: Sequence[Results]) -> list[Settled]:
+        made = [_made(work, None) for work in works]
+        self._objects.put_many([(one.uri, one.data) for one in made if one.uri])
+        return [one.settled for one in made]
 
     def write_void(self, job: Job, task: Task, outcome: Outcome, code: str | None, message: str | None) -> Settled:
         uri = f"{parts_folder(job)}/{task.id}-{VOID}.parquet"
@@ -71,13 +64,9 @@ class ParquetPartSink:
         table = self._source.open_void(job, task)
         columns = void_columns(len(table.rows), outcome, code, message)
         data = _file(job, table, columns, empty_typed(_typed(job), len(table.rows)))
-        part = self._put(uri, task, data, table, columns)
+        self._objects.put_if_absent(uri, data)
+        part = _part(task, uri, data, _taken(table.rows, columns.places), columns.usage().outcomes)
         return Settled(part=part, usage=columns.usage(), left=())
-
-    def _put(self, uri: str, task: Task, data: bytes, table: RowTable, columns: Columns) -> Part:
-        facts = self._objects.put_if_absent(uri, data)
-        rows = _taken(table.rows, columns.places)
-        return _part(task, facts.uri, data, rows, columns.usage().outcomes)
 
     def _written(self, uri: str, task: Task) -> Settled:
         data = self._objects.read(uri)
@@ -85,6 +74,35 @@ class ParquetPartSink:
         counts = {entry["values"]: entry["counts"] for entry in pc.value_counts(table["outcome"]).to_pylist()}
         part = _part(task, uri, data, table["row"].combine_chunks(), counts)
         return Settled(part=part, usage=Usage(rows=part.rows, outcomes=counts), left=())
+
+
+class _Made(NamedTuple):
+    """uri: "" where no row is finished."""
+
+    uri: str
+    data: bytes
+    settled: Settled
+
+
+def _made(work: Results, unfinished: Outcome | None) -> _Made:
+    """A part that is still to be put."""
+    job, task, rows, results = work
+    table: RowTable = rows.table
+    typed = typed_columns(job.spec.schema, job.spec.kept)
+    checker = Checker(rows.profiles, typed)
+    kind = table.frozen.output.field(OUTPUT).type
+    size = kind.list_size if pa.types.is_fixed_size_list(kind) else 0 if pa.types.is_list(kind) else None
+    columns = settle(job, rows, results, checker, unfinished=unfinished, embedding_size=size)
+    left: Ranges = ()
+    if len(columns.places) < rows.size:
+        done = set(columns.places)
+        left = from_rows(row for place, row in enumerate(rows_of(task.ranges)) if place not in done)
+    if not columns.places:
+        return _Made("", b"", Settled(part=None, usage=Usage(), left=left))
+    values = dict(zip((c.column for c in typed), checker.arrays(), strict=True))
+    data, uri = _file(job, table, columns, values), f"{parts_folder(job)}/{task.id}-{task.token}.parquet"
+    part = _part(task, uri, data, _taken(table.rows, columns.places), columns.usage().outcomes)
+    return _Made(uri, data, Settled(part=part, usage=columns.usage(), left=left))
 
 
 def parts_folder(job: Job) -> str:

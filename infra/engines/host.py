@@ -23,6 +23,7 @@ from infra.engines.frames import FrameReader
 from infra.engines.group import end_group
 from infra.engines.outbox import Outbox
 from infra.engines.spec import EngineSpec
+from infra.heap import settle_heap
 from jobs.ports.engine import RequestProfile
 
 MAX_WORDS = 600
@@ -63,6 +64,7 @@ class Host:
             _log.exception("engine_start_failed")
             self._outbox.send({"op": "failed", "reason": _words(error)})
             return EXIT_START_FAILED
+        settle_heap()
         self._outbox.start(backend.tokens_moved, backend.occupancy, spec.hang_timeout_s)
         self._outbox.send(wire.info_to_wire(info))
         self._stopped.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,8 +12,8 @@ import sqlalchemy as sa
 from infra.sql import codec, dialect, ends, filestore, quotastore
 from infra.sql import tables_filing as tables
 from infra.sql.before import Before
-from infra.sql.shelf import Shelf, in_order
-from jobs.errors import NotFound, QuotaExceeded
+from infra.sql.shelf import Shelf
+from jobs.errors import NotFound, QuotaExceeded, Refused
 from jobs.filing import Batch
 
 _batches, _files = tables.batches.c, tables.stored_files.c
@@ -25,20 +26,28 @@ class SqlBatches(Shelf):
     """`jobs.ports.filing.BatchStore`."""
 
     def add_batch(self, batch: Batch) -> Batch:
-        def work(connection: sa.Connection) -> Batch | QuotaExceeded:
-            if (made := _made_before(connection, batch)) is not None:
-                return made
-            now = self._db.now(connection)
-            _check_input(connection, batch, now)
-            if (refused := quotastore.hold(connection, batch.tenant, batch.enqueued_tokens)) is not None:
-                return _made_before(connection, batch) or refused  # this very one may have taken the room just now
-            new = batch.evolve(created_at=batch.created_at or now)
-            if dialect.insert_new(connection, tables.batches, _row(new, now)):
-                return new
-            quotastore.hold(connection, batch.tenant, -batch.enqueued_tokens)  # somebody was faster
-            return _made_before(connection, batch) or new
+        return _or_raise(self._db.write_list(self._add_batches, [batch])[0])
 
-        return _or_raise(self._db.write(work))
+    def _add_batches(self, connection: sa.Connection, batches: list[Batch]) -> list[Batch | Refused]:
+        """What is refused is handed back, not raised: the others of the list need not come again for it."""
+        now = self._db.now(connection)
+        new = {batch.id: batch.evolve(created_at=batch.created_at or now) for batch in reversed(batches)}
+        for name in _known(connection, sorted(new)):
+            del new[name]
+        refused = _without_input(connection, list(new.values()), now)
+        refused |= _over_quota(connection, [batch for batch in new.values() if batch.id not in refused])
+        held = sorted(new.keys() - refused.keys())
+        made = dialect.insert_all_new(connection, tables.batches, [_row(new[name], now) for name in held])
+        for name in held:
+            if name not in made:  # somebody was faster
+                quotastore.hold(connection, new[name].tenant, -new[name].enqueued_tokens)
+        answers: list[Batch | Refused] = []
+        for batch in batches:
+            if batch.id in made and new[batch.id].tenant == batch.tenant:
+                answers.append(new[batch.id])
+            else:  # one that was refused may have taken that room itself just now
+                answers.append(_made_before(connection, batch) or refused.get(batch.id) or new[batch.id])
+        return answers
 
     def batch(self, batch_id: str, tenant: str) -> Batch:
         found = self._db.ask(lambda c: _find(c, batch_id))
@@ -81,15 +90,33 @@ class SqlBatches(Shelf):
         """All are locked first, in the order of their ids; then quotas, which are shared, in that of their tenants."""
         now = self._db.now(connection)
         had = _locked(connection, [batch.id for batch, _ in batches])
+        made: list[Batch] = []
+        returned: list[int] = []
 
-        def change(one: tuple[Batch, Before]) -> Batch | QuotaExceeded | None:
-            batch, before = one
-            new = _change(connection, had.get(batch.id), batch, before, now)
-            if isinstance(new, Batch):
-                had[batch.id] = new
+        def change(batch: Batch, before: Before) -> Batch | QuotaExceeded | None:
+            new = _changed(batch)
+            if (was := had.get(batch.id)) is None or was.version != batch.version or was.status.terminal:
+                return new if before.done and was == new else None
+            more = new.enqueued_tokens - was.enqueued_tokens
+            if more > 0 and (refused := quotastore.hold(connection, was.tenant, more)) is not None:
+                return refused
+            returned.append(min(0, more))
+            had[batch.id] = new
+            made.append(new)
+            before.done = True
             return new
 
-        return in_order(batches, lambda one: one[0].tenant, change)
+        answers: dict[int, Batch | QuotaExceeded | None] = {}
+        order = sorted(range(len(batches)), key=lambda place: batches[place][0].tenant)
+        for tenant, places in groupby(order, key=lambda place: batches[place][0].tenant):
+            answers |= {place: change(*batches[place]) for place in places}
+            quotastore.hold(connection, tenant, sum(returned))
+            returned.clear()
+        if made:
+            connection.execute(_CHANGE, [{"of_batch": new.id, **_row(new, now)} for new in made])
+        if ended := [new for new in made if new.status.terminal]:
+            ends.tell_of_batches(connection, ended, now)
+        return [answers[place] for place in range(len(batches))]
 
     def enqueued_tokens(self, tenant: str) -> int:
         return self._db.ask(lambda c: quotastore.held(c, tenant))
@@ -101,30 +128,34 @@ def _locked(connection: sa.Connection, names: list[str]) -> dict[str, Batch]:
     return {row.id: _batch_of(row.record) for row in connection.execute(query)}
 
 
-def _change(
-    connection: sa.Connection, had: Batch | None, batch: Batch, before: Before, now: float
-) -> Batch | QuotaExceeded | None:
-    """had: as it is, locked."""
+def _changed(batch: Batch) -> Batch:
     new = batch.evolve(version=batch.version + 1)
-    if new.status.terminal:
-        new = new.evolve(enqueued_tokens=0)
-    if had is None or had.version != batch.version or had.status.terminal:
-        return new if before.done and had == new else None
-    more = new.enqueued_tokens - had.enqueued_tokens
-    if (refused := quotastore.hold(connection, had.tenant, more)) is not None:
-        return refused
-    connection.execute(_CHANGE, {"of_batch": batch.id, **_row(new, now)})
-    if new.status.terminal:
-        ends.tell_of_batch(connection, new, now)
-    before.done = True
-    return new
+    return new.evolve(enqueued_tokens=0) if new.status.terminal else new
 
 
-def _check_input(connection: sa.Connection, batch: Batch, now: float) -> None:
-    """Raises NotFound. The lock keeps it from being deleted until the batch is written."""
-    query = sa.select(_files.id).where(_files.id == batch.input_file, *filestore.alive(batch.tenant, now))
-    if connection.execute(query.with_for_update(read=True)).first() is None:
-        raise filestore.unknown(batch.input_file)
+def _known(connection: sa.Connection, names: list[str]) -> set[str]:
+    return {*connection.execute(sa.select(_batches.id).where(dialect.among(connection, _batches.id, names))).scalars()}
+
+
+def _without_input(connection: sa.Connection, batches: Sequence[Batch], now: float) -> dict[str, Refused]:
+    """Of those whose file is gone. The lock keeps the others' from being deleted until the batches are written."""
+    named = dialect.among(connection, _files.id, sorted({batch.input_file for batch in batches}))
+    of_them = dialect.among(connection, _files.tenant, sorted({batch.tenant for batch in batches}))
+    query = sa.select(_files.id, _files.tenant).where(named, of_them, filestore.not_over(now)).order_by(_files.id)
+    there = {(row.id, row.tenant) for row in connection.execute(query.with_for_update(read=True))}
+    return {one.id: filestore.unknown(one.input_file) for one in batches if (one.input_file, one.tenant) not in there}
+
+
+def _over_quota(connection: sa.Connection, batches: Sequence[Batch]) -> dict[str, Refused]:
+    """Holds what they take of their tenants' quotas; the errors of those for which there was no room."""
+    refused: dict[str, Refused] = {}
+    ordered = sorted(batches, key=lambda batch: batch.tenant)
+    for tenant, group in groupby(ordered, key=lambda batch: batch.tenant):
+        mine = list(group)
+        if quotastore.hold(connection, tenant, sum(batch.enqueued_tokens for batch in mine)) is not None:
+            answers = [(batch.id, quotastore.hold(connection, tenant, batch.enqueued_tokens)) for batch in mine]
+            refused |= {name: error for name, error in answers if error is not None}
+    return refused
 
 
 @lru_cache(maxsize=4096)
@@ -163,8 +194,8 @@ def _made_before(connection: sa.Connection, batch: Batch) -> Batch | None:
     return found
 
 
-def _or_raise(found: Batch | QuotaExceeded) -> Batch:
-    if isinstance(found, QuotaExceeded):
+def _or_raise(found: Batch | Refused) -> Batch:
+    if isinstance(found, Refused):
         raise found
     return found
 

@@ -9,6 +9,7 @@ import hashlib
 import io
 import secrets
 from collections.abc import Iterator, Sequence
+from functools import cache
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,6 +18,7 @@ import sqlalchemy as sa
 
 from infra.sql import dialect
 from infra.sql.engine import Database
+from infra.sql.recent import Recent
 from infra.sql.tables_blobs import blobs
 from jobs.errors import Exists, NotFound, Refused
 from jobs.ports.objects import ObjectFacts
@@ -29,31 +31,30 @@ _KNOWN = sa.select(_blob.uri, _blob.size, _blob.stamp)
 _FACTS = _KNOWN.where(_blob.uri == sa.bindparam("of_uri"))
 _LIST = _KNOWN.where(_blob.uri > sa.bindparam("after"), _blob.uri < sa.bindparam("end")).order_by(_blob.uri)
 _LIST = _LIST.limit(_PAGE)
+_COLUMNS = ("uri", "size", "stamp", "data")
 _DATA = sa.select(_blob.data).where(_blob.uri == sa.bindparam("of_uri"))
 
 
 class SqlObjects:
     """`jobs.ports.objects.Objects` over `db:///…`. scratch: a local folder. May be used from any thread.
 
-    What is put is durable when the call returns: it shares its flush with whatever else is written meanwhile.
+    What is put is durable when the call returns: it shares its flush with whatever else is written meanwhile. What this
+    process put just now is read from memory, even if another process has deleted it since; `facts` are the database's.
     """
 
     def __init__(self, db: Database, scratch: Path) -> None:
         self._db = db
         self._scratch = scratch
+        self._recent = Recent()
 
     def put_if_absent(self, uri: str, data: bytes) -> ObjectFacts:
         return self.put_many([(uri, data)])[0]
 
     def put_many(self, items: Sequence[tuple[str, bytes]]) -> list[ObjectFacts]:
         new = [_row(uri, data) for uri, data in items]
-
-        def work(connection: sa.Connection) -> None:
-            _put(connection, new)
-
-        if new:
-            self._db.write(work)
-        return [_facts_of(row) for row in new]
+        facts = self._db.write_list(_put, new) if new else []
+        self._recent.put(items)
+        return facts
 
     def put_file_if_absent(self, uri: str, local: Path) -> ObjectFacts:
         facts = self.put_if_absent(uri, local.read_bytes())
@@ -63,20 +64,20 @@ class SqlObjects:
     def replace(self, uri: str, data: bytes) -> ObjectFacts:
         new = _row(uri, data)
         self._db.write(lambda connection: dialect.upsert(connection, blobs, [new], keys=["uri"]))
+        self._recent.forget([uri])
         return _facts_of(new)
 
     def publish(self, source: str, target: str) -> None:
         self.publish_many([(source, target)])
 
     def publish_many(self, pairs: Sequence[tuple[str, str]]) -> None:
-        def work(connection: sa.Connection) -> None:
-            _put(connection, [_row(target, _data(connection, source)) for source, target in pairs])
-
         if pairs:
-            self._db.write(work)
+            self._db.write_list(_publish, [{"source": source, "target": target} for source, target in pairs])
+            self._recent.put([(target, data) for source, target in pairs if (data := self._recent.get(source))])
 
     def read(self, uri: str) -> bytes:
-        return self._db.ask(lambda connection: _data(connection, uri))
+        data = self._recent.get(uri)
+        return self._db.ask(lambda connection: _data(connection, uri)) if data is None else data
 
     def open(self, uri: str) -> BinaryIO:
         return io.BytesIO(self.read(uri))
@@ -105,6 +106,7 @@ class SqlObjects:
 
         if names:
             self._db.write(work)
+            self._recent.forget(names)
 
     def link(self, uri: str, seconds: int) -> str | None:  # noqa: ARG002 - a row has no address elsewhere
         return None
@@ -127,15 +129,29 @@ def _facts_of(row: dict[str, Any]) -> ObjectFacts:
     return ObjectFacts(uri=row["uri"], size=row["size"], stamp=row["stamp"])
 
 
-def _put(connection: sa.Connection, new: Sequence[dict[str, Any]]) -> None:
+def _put(connection: sa.Connection, new: list[dict[str, Any]]) -> list[ObjectFacts]:
     """All by one statement, in the order of their names, in which other lists put theirs. Raises Exists."""
-    put = dialect.insert(connection, blobs).on_conflict_do_nothing()
-    if connection.execute(put, sorted(new, key=itemgetter("uri"))).rowcount == len(new):
-        return
-    for row in new:
+    made = dialect.insert_all_new(connection, blobs, sorted(new, key=itemgetter("uri")))
+    for row in new if len(made) < len(new) else ():
         there = connection.execute(_FACTS, {"of_uri": row["uri"]}).one_or_none()
         if there is None or there.stamp != row["stamp"]:
             raise Exists(uri=row["uri"])
+    return [_facts_of(row) for row in new]
+
+
+def _publish(connection: sa.Connection, pairs: list[dict[str, str]]) -> list[None]:
+    """Copied inside the database; where one is there already, or has nothing to copy, looked at one by one."""
+    ordered = sorted(pairs, key=itemgetter("target"))
+    if connection.execute(_copy(connection.dialect.name), ordered).rowcount != len(pairs):
+        _put(connection, [_row(pair["target"], _data(connection, pair["source"])) for pair in ordered])
+    return [None for _ in pairs]
+
+
+@cache
+def _copy(dialect_name: str) -> Any:
+    from_there = sa.select(sa.bindparam("target", type_=sa.Text), _blob.size, _blob.stamp, _blob.data)
+    mine = from_there.where(_blob.uri == sa.bindparam("source"))
+    return dialect.insert_of(dialect_name, blobs).from_select(_COLUMNS, mine).on_conflict_do_nothing()
 
 
 def _data(connection: sa.Connection, uri: str) -> bytes:

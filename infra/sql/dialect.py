@@ -55,24 +55,32 @@ def insert_new(connection: sa.Connection, table: sa.Table, row: Mapping[str, Any
     return connection.execute(_insert_new(connection.dialect.name, table), row).first() is not None
 
 
+def insert_all_new(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> set[Any]:
+    """As `insert_new` for each row, by one statement; the keys of those that were inserted. Its key is one column."""
+    if not rows:
+        return set()
+    return {key for (key,) in connection.execute(_insert_new(connection.dialect.name, table), list(rows))}
+
+
 def insert(connection: sa.Connection, table: sa.Table) -> Any:
     """An INSERT that can say ON CONFLICT, which both databases write alike."""
-    return _insert(connection.dialect.name, table)
+    return insert_of(connection.dialect.name, table)
 
 
-def _insert(dialect_name: str, table: sa.Table) -> Any:
+def insert_of(dialect_name: str, table: sa.Table) -> Any:
+    """As `insert`, where no connection is at hand."""
     return sqlite_insert(table) if dialect_name == "sqlite" else postgresql_insert(table)
 
 
 @cache
 def _insert_new(dialect_name: str, table: sa.Table) -> Any:
     """Made once: to build a statement takes longer than to carry it out."""
-    return _insert(dialect_name, table).on_conflict_do_nothing().returning(*table.primary_key)
+    return insert_of(dialect_name, table).on_conflict_do_nothing().returning(*table.primary_key)
 
 
 @cache
 def _upsert(dialect_name: str, table: sa.Table, columns: tuple[str, ...], keys: tuple[str, ...]) -> Any:
-    statement = _insert(dialect_name, table)
+    statement = insert_of(dialect_name, table)
     changed = {name: statement.excluded[name] for name in columns if name not in keys}
     return statement.on_conflict_do_update(index_elements=list(keys), set_=changed)
 

@@ -90,6 +90,10 @@ class Database:
     def now(self, connection: sa.Connection) -> float:
         return dialect.now(connection, self._clock)
 
+    def time(self) -> float:
+        """As `now`, where no connection is at hand."""
+        return self._clock.now()
+
     def close(self) -> None:
         self._writer.close()
         self._reader.dispose()
@@ -113,7 +117,8 @@ def sqlite_database(path: Path, *, clock: Clock, pace: Pace) -> Database:
 
 def sqlite_reader(path: Path) -> sa.Engine:
     """An engine whose connections open no transaction: each statement sees its own snapshot and takes no lock."""
-    return _engine(path, QueuePool, isolation_level="AUTOCOMMIT", pool_size=_READERS, max_overflow=-1)
+    alone: dict[str, Any] = {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
+    return _engine(path, QueuePool, pool_size=_READERS, max_overflow=-1, **alone)
 
 
 def sqlite_writer(path: Path) -> sa.Engine:

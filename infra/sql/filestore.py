@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from infra.sql import codec, dialect
 from infra.sql import tables_filing as tables
 from infra.sql.before import Before
-from infra.sql.shelf import Shelf, in_order
+from infra.sql.shelf import Shelf
 from jobs.errors import Conflict, NotFound
 from jobs.filing import FileKind, StoredFile
 
@@ -38,8 +38,15 @@ class SqlFiles(Shelf):
         return self._db.write_list(self._add_file, files) if files else []
 
     def _add_file(self, connection: sa.Connection, files: list[StoredFile]) -> list[StoredFile]:
+        """In the order of their ids, in which all lists write theirs."""
         now = self._db.now(connection)
-        return in_order(files, lambda file: file.id, lambda file: _add(connection, file, now))
+        new = [_row(file, now) for file in files]
+        firsts = {row["id"]: row for row in reversed(new)}  # of an id that comes twice
+        made = dialect.insert_all_new(connection, tables.stored_files, [firsts[name] for name in sorted(firsts)])
+        return [
+            _file(row) if row is firsts[file.id] and file.id in made else _made_before(connection, file)
+            for file, row in zip(files, new, strict=True)
+        ]
 
     def file(self, file_id: str, tenant: str) -> StoredFile:
         def work(connection: sa.Connection) -> StoredFile:
@@ -50,6 +57,15 @@ class SqlFiles(Shelf):
             return _file(row)
 
         return self._db.ask(work)
+
+    def files_named(self, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], StoredFile]:
+        def read(connection: sa.Connection) -> Sequence[Any]:
+            named = dialect.among(connection, _files.id, sorted({name for name, _ in wanted}))
+            alive_ones = sa.select(tables.stored_files).where(named, not_over(self._db.now(connection)))
+            return connection.execute(alive_ones).mappings().all()
+
+        found = {(row["id"], row["tenant"]): _file(row) for row in (self._db.ask(read) if wanted else ())}
+        return {one: found[one] for one in wanted if one in found}
 
     def stored_files(
         self,
@@ -127,10 +143,8 @@ class SqlFiles(Shelf):
         self._db.write(work)
 
 
-def _add(connection: sa.Connection, file: StoredFile, now: float) -> StoredFile:
-    new = _row(file, now)
-    if dialect.insert_new(connection, tables.stored_files, new):
-        return _file(new)
+def _made_before(connection: sa.Connection, file: StoredFile) -> StoredFile:
+    """The record of this id. Raises NotFound where it is another tenant's."""
     mine = sa.select(tables.stored_files).where(_files.id == file.id, _files.tenant == file.tenant)
     row = connection.execute(mine).mappings().one_or_none()
     if row is None:
@@ -140,7 +154,12 @@ def _add(connection: sa.Connection, file: StoredFile, now: float) -> StoredFile:
 
 def alive(tenant: str, now: float) -> tuple[sa.ColumnElement[bool], ...]:
     """The tenant's own, neither deleted nor expired."""
-    return _files.tenant == tenant, sa.or_(_files.ends_at.is_(None), _files.ends_at > now)
+    return _files.tenant == tenant, not_over(now)
+
+
+def not_over(now: float) -> sa.ColumnElement[bool]:
+    """Neither deleted nor expired."""
+    return sa.or_(_files.ends_at.is_(None), _files.ends_at > now)
 
 
 def unknown(file_id: str) -> NotFound:

@@ -18,10 +18,10 @@ _CHUNK = 500  # names in one IN list
 _HEARD = tables.inbox.delete().where(_inbox.id == sa.bindparam("of_id"))
 
 
-def fold(connection: sa.Connection, max_entries: int, now: float, *, job: str | None = None) -> Fold:
-    """One pass, over all letters or those of a job. Whole transactions only; at least one, however large."""
+def fold(connection: sa.Connection, max_entries: int, now: float, *, jobs: Sequence[str] = ()) -> Fold:
+    """One pass, over all letters or those of some jobs. Whole transactions only; at least one, however large."""
     dialect.lock_ledger(connection)
-    letters = _letters(connection, max_entries, job)
+    letters = _letters(connection, max_entries, jobs)
     if not letters:
         return Fold()
     entries = _entries_of(connection, [letter.txn for letter in letters])
@@ -32,11 +32,13 @@ def fold(connection: sa.Connection, max_entries: int, now: float, *, job: str | 
     return Fold(transactions=len(letters), entries=len(entries))
 
 
-def _letters(connection: sa.Connection, max_entries: int, job: str | None) -> list[Any]:
+def _letters(connection: sa.Connection, max_entries: int, jobs: Sequence[str]) -> list[Any]:
     oldest = sa.select(tables.inbox).order_by(_inbox.id).limit(max(1, max_entries))
+    if jobs:
+        oldest = oldest.where(dialect.among(connection, _inbox.job, jobs))
     found: list[Any] = []
     room = max_entries
-    for row in connection.execute(oldest if job is None else oldest.where(_inbox.job == job)):
+    for row in connection.execute(oldest):
         room -= row.lines
         if found and room < 0:
             break

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from infra.sql import codec, dialect, ends, folding, rows, tables
+from infra.sql import closing, codec, dialect, rows, tables
 from infra.sql.before import Before
-from infra.sql.shelf import Shelf, all_of, in_order
+from infra.sql.shelf import Shelf, all_of
 from jobs.errors import Conflict, NotFound, WrongState
-from jobs.model import InputFile, Job, JobState, Priority, TaskState, Usage
+from jobs.model import InputFile, Job, JobState, Priority, Usage
 from jobs.ports.store import End
 
 _jobs = tables.jobs.c
@@ -24,7 +24,6 @@ _FILES = sa.select(_input.file).where(_input.job == sa.bindparam("of_job")).orde
 _SHORTEST = 4  # characters of an abbreviated id
 _CANDIDATES = 5
 _ID_PREFIX = "job-"
-_FOLD = 5000  # entries a block
 
 
 class SqlJobs(Shelf):
@@ -39,15 +38,34 @@ class SqlJobs(Shelf):
         return self._db.write_list(self._create_job, new) if new else []
 
     def _create_job(self, connection: sa.Connection, wanted: list[_New]) -> list[Job]:
+        """In an order in which all lists write theirs."""
         now = self._db.now(connection)
-        return in_order(
-            wanted,
-            lambda new: (new.job.tenant, new.job.idempotency_key or "", new.job.id),
-            lambda new: _create(connection, new, now),
-        )
+        new = [rows.job_row(one.job, created_at=one.job.created_at or now) for one in wanted]
+        firsts = {row["id"]: row for row in reversed(new)}  # of an id that comes twice
+        ordered = sorted(firsts.values(), key=lambda row: (row["tenant"], row["idempotency_key"] or "", row["id"]))
+        made = dialect.insert_all_new(connection, tables.jobs, ordered)
+        mine = [row is firsts[row["id"]] and row["id"] in made for row in new]
+        places = [
+            {"job": one.job.id, "place": n, "file": codec.encode(file)}
+            for one, is_mine in zip(wanted, mine, strict=True)
+            for n, file in enumerate(one.files if is_mine else ())
+        ]
+        if places:
+            connection.execute(tables.input_files.insert(), places)
+        return [_created(connection, *one) for one in zip(wanted, new, mine, strict=True)]
 
     def job_of_key(self, tenant: str, key: str) -> Job | None:
         return self._db.ask(lambda c: _of_key(c, tenant, key))
+
+    def jobs_of_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Job]:
+        def read(connection: sa.Connection) -> dict[tuple[str, str], Job]:
+            tenants, names = sorted({tenant for tenant, _ in keys}), sorted({key for _, key in keys})
+            of_them = dialect.among(connection, _jobs.tenant, tenants)
+            these = rows.jobs_with_totals.where(of_them, dialect.among(connection, _jobs.idempotency_key, names))
+            found = {(row.tenant, row.idempotency_key): rows.job_of(row) for row in connection.execute(these)}
+            return {key: found[key] for key in keys if key in found}
+
+        return self._db.ask(read) if keys else {}
 
     def job(self, job_id: str) -> Job:
         return self._db.ask(lambda c: _get(c, job_id))
@@ -74,6 +92,17 @@ class SqlJobs(Shelf):
         found = self._db.ask(lambda c: c.execute(_FILES, {"of_job": job_id}).all())
         return [codec.decode(InputFile, text) for (text,) in found]
 
+    def files_of(self, job_ids: Sequence[str]) -> dict[str, list[InputFile]]:
+        def read(connection: sa.Connection) -> Sequence[Any]:
+            these = dialect.among(connection, _input.job, list(job_ids))
+            query = sa.select(_input.job, _input.file).where(these).order_by(_input.job, _input.place)
+            return connection.execute(query).all()
+
+        found: dict[str, list[InputFile]] = {name: [] for name in job_ids}
+        for job, text in self._db.ask(read) if job_ids else ():
+            found[job].append(codec.decode(InputFile, text))
+        return found
+
     def jobs(self, *, tenant: str | None = None, limit: int = 100, after: str | None = None) -> list[Job]:
         def work(connection: sa.Connection) -> list[Job]:
             query = _of_tenant(tenant)
@@ -96,15 +125,11 @@ class SqlJobs(Shelf):
         return self._all(mine.order_by(_jobs.created_at, _jobs.id))
 
     def pressing_jobs(self, pool: str, *, most: int, patience_s: float) -> list[Job]:
-        patient = _jobs.created_at + patience_s
-        due = sa.case((_jobs.deadline_at < patient, _jobs.deadline_at), else_=patient)
-        turn = sa.case({state.value: n for state, n in _TURNS.items()}, value=_jobs.state, else_=1)
-        mine = rows.jobs_with_totals.where(_jobs.pool == pool, _jobs.finished_at.is_(None))
-        queries = [
-            mine.where(_jobs.priority == priority.value).order_by(turn, due, _jobs.id).limit(most)
+        asked = [
+            {"of_pool": pool, "of_priority": priority.value, "patience_s": patience_s, "most": most}
             for priority in Priority
         ]
-        found = self._db.ask(lambda c: [row for query in queries for row in c.execute(query)])
+        found = self._db.ask(lambda c: [row for one in asked for row in c.execute(_PRESSING, one)])
         return [rows.job_of(row) for row in found]
 
     def job_states(self, job_ids: Sequence[str]) -> dict[str, JobState]:
@@ -152,11 +177,10 @@ class SqlJobs(Shelf):
     def _finalise(self, connection: sa.Connection, ends: list[tuple[End, Before]]) -> list[bool]:
         """All records are closed before the book is locked: whoever waits for one of them may not hold that."""
         now = self._db.now(connection)
-        closed = in_order(ends, lambda one: one[0].job, lambda one: _close(connection, one[0], now))
-        for (end, before), mine in zip(ends, closed, strict=True):
-            if mine:
-                _settle(connection, end, now)
-                before.done = True
+        closed = closing.close(connection, [end for end, _ in ends], now)
+        closing.settle(connection, [end for (end, _), mine in zip(ends, closed, strict=True) if mine], now)
+        for (_, before), mine in zip(ends, closed, strict=True):
+            before.done |= mine
         return [
             mine or (before.done and _get(connection, end.job).state is end.to)
             for (end, before), mine in zip(ends, closed, strict=True)
@@ -191,25 +215,20 @@ class SqlJobs(Shelf):
 
 
 _TURNS = {JobState.CANCELLING: 0, JobState.EXPIRING: 0, JobState.PAUSED: 2}
-_FINAL = [state.value for state in JobState if state.terminal]
-
-
-_open_task = tables.tasks.c
-_STILL_OPEN = sa.exists().where(
-    _open_task.job == _jobs.id,
-    _open_task.state.in_([tables.literal(state.value) for state in TaskState if not state.terminal]),
-)
-_FINALISE = (
-    tables.jobs.update()
-    .where(
-        _jobs.id == sa.bindparam("of_job"),
-        _jobs.version == sa.bindparam("of_version"),
-        _jobs.planned,
-        ~_STILL_OPEN,
-        _jobs.state.not_in([tables.literal(state) for state in _FINAL]),
+_patient = _jobs.created_at + sa.bindparam("patience_s", type_=sa.Double)
+_PRESSING = (
+    rows.jobs_with_totals.where(
+        _jobs.pool == sa.bindparam("of_pool"),
+        _jobs.finished_at.is_(None),
+        _jobs.priority == sa.bindparam("of_priority"),
     )
-    .values(version=_jobs.version + 1)
-)  # sets the other columns that its parameters name
+    .order_by(
+        sa.case({state.value: n for state, n in _TURNS.items()}, value=_jobs.state, else_=1),
+        sa.case((_jobs.deadline_at < _patient, _jobs.deadline_at), else_=_patient),
+        _jobs.id,
+    )
+    .limit(sa.bindparam("most", type_=sa.Integer))
+)
 _SEALED = (
     tables.jobs.update()
     .where(_jobs.id == sa.bindparam("of_job"), _jobs.sealed_at.is_(None))
@@ -225,38 +244,13 @@ class _New(NamedTuple):
     before: Before
 
 
-def _create(connection: sa.Connection, new: _New, now: float) -> Job:
+def _created(connection: sa.Connection, new: _New, row: Mapping[str, Any], mine: bool) -> Job:  # noqa: FBT001 - see there
+    """mine: it was written just now; else its id or key is taken."""
     job, before = new.job, new.before
-    row = rows.job_row(job, created_at=job.created_at or now)
-    if not dialect.insert_new(connection, tables.jobs, row):  # its id or key is taken
+    if not mine:
         return _made_before(connection, job, before) or _get(connection, job.id)
-    if new.files:
-        places = [{"job": job.id, "place": n, "file": codec.encode(file)} for n, file in enumerate(new.files)]
-        connection.execute(tables.input_files.insert(), places)
     before.done = True
     return job.evolve(created_at=row["created_at"], deadline_at=row["deadline_at"])
-
-
-def _close(connection: sa.Connection, end: End, now: float) -> bool:
-    change = {
-        "of_job": end.job,
-        "of_version": end.version,
-        "state": end.to.value,
-        "reason": codec.storable(end.reason),
-        "finished_at": now,
-        "manifest": end.manifest,
-        "void": codec.encode(end.void),
-    }
-    return bool(connection.execute(_FINALISE, change).rowcount)
-
-
-def _settle(connection: sa.Connection, end: End, now: float) -> None:
-    """What is left of its inbox and what its void tasks add make its totals; and whoever asked is told."""
-    while folding.fold(connection, _FOLD, now, job=end.job).transactions:
-        pass
-    if end.void.rows:
-        folding.add_totals(connection, {end.job: (end.void, 0)})
-    ends.tell_of_job(connection, end.job, end.to.value, now)
 
 
 def _get(connection: sa.Connection, job_id: str) -> Job:

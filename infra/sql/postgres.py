@@ -82,6 +82,9 @@ class PostgresDatabase(Database):
         """In this thread, as `write`."""
         return self._transact(lambda connection: work(connection, [*items]))
 
+    def time(self) -> float:
+        return self.ask(self.now)
+
     def _transact(self, work: Callable[[sa.Connection], T]) -> T:
         """A transaction whose COMMIT was not answered may have been made: it is carried out again, and its guards tell.
 

@@ -14,6 +14,8 @@ from jobs.ports.filing import Replay
 
 _replays = tables.replays.c
 _CHUNK = 1000  # rows deleted in one transaction
+_NOBODY = ""
+"""The claim on a key whose request was given up."""
 
 
 class SqlReplays(Shelf):
@@ -39,8 +41,9 @@ class SqlReplays(Shelf):
                 had = connection.execute(sa.select(tables.replays).where(_is(tenant, key))).one_or_none()
                 if had is not None:  # else it was forgotten just now
                     break
-            stale = sa.and_(_is(tenant, key), _open_to(digest), _replays.begun_at <= now - stale_s)
-            heir = tables.replays.update().where(stale).values(claim=claim, begun_at=now)
+            free = sa.or_(_replays.begun_at <= now - stale_s, _replays.claim == _NOBODY)
+            heir = tables.replays.update().where(_is(tenant, key), _open_to(digest), free)
+            heir = heir.values(claim=claim, begun_at=now)
             mine = had.claim == claim or bool(connection.execute(heir).rowcount)
             return _replay(had, claim=claim if mine else "")
 
@@ -51,7 +54,11 @@ class SqlReplays(Shelf):
         self._db.write(lambda c: c.execute(first.values(status=status, body=body)).rowcount)
 
     def forget(self, tenant: str, key: str, claim: str) -> None:
-        mine = tables.replays.delete().where(_is(tenant, key), _replays.claim == claim, _replays.status.is_(None))
+        mine = tables.replays.delete().where(_held(tenant, key, claim))
+        self._db.write(lambda c: c.execute(mine).rowcount)
+
+    def give_up(self, tenant: str, key: str, claim: str) -> None:
+        mine = tables.replays.update().where(_held(tenant, key, claim)).values(claim=_NOBODY)
         self._db.write(lambda c: c.execute(mine).rowcount)
 
     def forget_replays(self, older_than_s: float) -> int:
@@ -73,6 +80,10 @@ def _forget_some(connection: sa.Connection, until: float) -> int:
 
 def _is(tenant: str, key: str) -> sa.ColumnElement[bool]:
     return sa.and_(_replays.tenant == tenant, _replays.idempotency_key == key)
+
+
+def _held(tenant: str, key: str, claim: str) -> sa.ColumnElement[bool]:
+    return sa.and_(_is(tenant, key), _replays.claim == claim, _replays.status.is_(None))
 
 
 def _open_to(digest: str) -> sa.ColumnElement[bool]:

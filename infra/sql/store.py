@@ -60,7 +60,7 @@ class SqlStore(
     """`jobs.ports.store.Store`. May be used from any thread; not across a fork."""
 
     def now(self) -> float:
-        return self._db.ask(self._db.now)
+        return self._db.time()
 
     def objects(self, scratch: Path) -> SqlObjects:
         """The small objects that lie in the same database. scratch: a local folder."""

@@ -28,6 +28,10 @@ _PARTS = (
     .order_by(_part.position)
     .limit(_PAGE)
 )
+_jobs = tables.jobs.c
+_STEP = tables.jobs.update().where(
+    _jobs.id == sa.bindparam("of_job"), _jobs.next_segment == sa.bindparam("of_segment")
+)  # sets what its parameters name
 _BEAT = (
     tables.tasks.update()
     .where(_tasks.id == sa.bindparam("of_task"), _tasks.token == sa.bindparam("of_token"), _LEASED)
@@ -197,6 +201,16 @@ class SqlTasks(Shelf):
                 return
             after = page[-1].position
 
+    def parts_of(self, job_ids: Sequence[str]) -> dict[str, list[Part]]:
+        def read(connection: sa.Connection) -> Sequence[sa.Row[Any]]:
+            these = dialect.among(connection, _part.job, list(job_ids))
+            return connection.execute(sa.select(tables.parts).where(these).order_by(_part.job, _part.position)).all()
+
+        found: dict[str, list[Part]] = {name: [] for name in job_ids}
+        for row in self._db.ask(read) if job_ids else ():
+            found[row.job].append(rows.part_of(row))
+        return found
+
     def open_reservations(self, job_id: str) -> dict[str, int]:
         held = tables.reservations.c
         query = sa.select(held.task, held.amount_pico).where(held.job == job_id, held.state == tables.literal("open"))
@@ -204,34 +218,37 @@ class SqlTasks(Shelf):
 
 
 def _plan(connection: sa.Connection, planned: list[tuple[str, int, Sequence[Task], bool]]) -> list[bool]:
+    """The jobs are locked in the order of their ids."""
+    these = dialect.among(connection, _jobs.id, sorted({job_id for job_id, _, _, _ in planned}))
+    query = sa.select(_jobs.id, _jobs.next_segment).where(these).order_by(_jobs.id).with_for_update()
+    reached = {row.id: row.next_segment for row in connection.execute(query)}
+    steps: list[dict[str, Any]] = []
     new: list[dict[str, Any]] = []
 
     def plan(one: tuple[str, int, Sequence[Task], bool]) -> bool:
         job_id, segment, tasks, last = one
-        if not _next_segment(connection, job_id, segment, last=last):
+        if not _is_next(job_id, segment, reached.get(job_id)):
             return False
+        reached[job_id] = segment + 1
+        steps.append({"of_job": job_id, "of_segment": segment, "next_segment": segment + 1, "planned": last})
         new.extend(rows.task_row(task, f"{segment:08d}.{number:06d}") for number, task in enumerate(tasks))
         return True
 
     answers = in_order(planned, lambda one: one[:2], plan)
+    if steps and connection.execute(_STEP, steps).rowcount != len(steps):
+        raise Broken(reason="a job was planned under its lock")
     if new:
         connection.execute(tables.tasks.insert(), new)
     return answers
 
 
-def _next_segment(connection: sa.Connection, job_id: str, segment: int, *, last: bool) -> bool:
-    """Step the job's planning on by this segment; False if it has been planned."""
-    job = tables.jobs.c
-    step = tables.jobs.update().where(job.id == job_id, job.next_segment == segment)
-    values: dict[str, Any] = {"next_segment": segment + 1} | ({"planned": True} if last else {})
-    if connection.execute(step.values(values)).rowcount:
-        return True
-    reached = connection.execute(sa.select(job.next_segment).where(job.id == job_id)).scalar_one_or_none()
+def _is_next(job_id: str, segment: int, reached: int | None) -> bool:
+    """False if it has been planned. reached: what the job's planning comes to next."""
     if reached is None:
         raise NotFound(kind="job", name=job_id, hint="")
     if reached < segment:
         raise Broken(reason=f"segment {segment} of {job_id} was planned before segment {reached}")
-    return False
+    return reached == segment
 
 
 def _page_of_parts(asked: dict[str, str], connection: sa.Connection) -> Sequence[sa.Row[Any]]:

@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from itertools import groupby, islice
-from operator import attrgetter
+from itertools import islice
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -169,13 +168,15 @@ class Writer:
 
 
 def _carry_out(connection: sa.Connection, group: Sequence[_Member]) -> list[list[Any]]:
-    """The results of each member; neighbours with the same work are one call of it."""
-    results: list[list[Any]] = []
-    for work, neighbours in groupby(group, key=attrgetter("work")):
-        members = list(neighbours)
-        found = iter(work(connection, [item for member in members for item in member.items]))
-        results += [list(islice(found, len(member.items))) for member in members]
-    return results
+    """The results of each member; those with the same work are one call of it, wherever they stand."""
+    alike: dict[Any, list[int]] = {}
+    for place, member in enumerate(group):
+        alike.setdefault(member.work, []).append(place)
+    results: dict[int, list[Any]] = {}
+    for work, places in alike.items():
+        found = iter(work(connection, [item for place in places for item in group[place].items]))
+        results |= {place: list(islice(found, len(group[place].items))) for place in places}
+    return [results[place] for place in range(len(group))]
 
 
 def _fail(group: Sequence[_Member], error: BaseException) -> None:

@@ -48,6 +48,10 @@ class FileStore(Protocol):
         """Raises NotFound, also for a deleted or expired one."""
         ...
 
+    def files_named(self, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], StoredFile]:
+        """As `file` for each (id, tenant); unknown ones are left out."""
+        ...
+
     def stored_files(
         self,
         tenant: str,
@@ -129,7 +133,7 @@ class ReplayStore(Protocol):
     def begin(self, tenant: str, key: str, digest: str, resource: str, *, stale_s: float) -> Replay:
         """Note the first use of a key, or say what is known.
 
-        A use that has not answered for stale_s is taken over, but only by the same request (digest).
+        A use that has not answered for stale_s, or was given up, is taken over, but only by the same request (digest).
         """
         ...
 
@@ -139,6 +143,10 @@ class ReplayStore(Protocol):
 
     def forget(self, tenant: str, key: str, claim: str) -> None:
         """The request was refused before it did anything: the key is free again, unless another has taken it over."""
+        ...
+
+    def give_up(self, tenant: str, key: str, claim: str) -> None:
+        """The request failed and may have made something: the same one again acts at once, with the same resource."""
         ...
 
     def forget_replays(self, older_than_s: float) -> int:

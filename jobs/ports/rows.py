@@ -60,6 +60,15 @@ class RowSource(Protocol):
         ...
 
 
+class Results(NamedTuple):
+    """A leased task and what its rows came to, by row index; every row has a result or a fault."""
+
+    job: Job
+    task: Task
+    rows: OpenRows
+    results: Sequence[EngineResult | None]
+
+
 class PartSink(Protocol):
     """Turns results into outcomes and one Parquet part. Safe to call from several threads."""
 
@@ -78,6 +87,10 @@ class PartSink(Protocol):
         without a fault become rows of outcome `unfinished`; if that is None they are left out, and come back in
         `Settled.left` as ranges of the task's ranges.
         """
+        ...
+
+    def write_all(self, works: Sequence[Results]) -> list[Settled]:
+        """As `write` for each; small ones, since they are written together."""
         ...
 
     def write_void(self, job: Job, task: Task, outcome: Outcome, code: str | None, message: str | None) -> Settled:

@@ -86,6 +86,10 @@ class JobStore(Protocol):
         """The job that a tenant's idempotency key made."""
         ...
 
+    def jobs_of_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Job]:
+        """As `job_of_key` for each (tenant, key); those that made none are left out."""
+        ...
+
     def job(self, job_id: str) -> Job:
         """The job with its folded totals. Raises NotFound."""
         ...
@@ -103,6 +107,10 @@ class JobStore(Protocol):
 
     def files(self, job_id: str) -> list[InputFile]:
         """The frozen input list, in order."""
+        ...
+
+    def files_of(self, job_ids: Sequence[str]) -> dict[str, list[InputFile]]:
+        """As `files` for each; in memory, so for jobs of few."""
         ...
 
     def jobs(self, *, tenant: str | None = None, limit: int = 100, after: str | None = None) -> list[Job]:
@@ -224,6 +232,10 @@ class TaskStore(Protocol):
 
     def parts(self, job_id: str) -> Iterator[Part]:
         """The parts that count, in planning order of their tasks."""
+        ...
+
+    def parts_of(self, job_ids: Sequence[str]) -> dict[str, list[Part]]:
+        """As `parts` for each; in memory, so for jobs of few."""
         ...
 
     def open_reservations(self, job_id: str) -> dict[str, int]:

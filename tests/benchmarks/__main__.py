@@ -12,7 +12,8 @@ of the REST API, only where named (`make bench-api`):
 of interactive requests, only where named (`make bench-interactive`):
 
     doors          pieces from a worker to the API: our frames over TCP, and Ray's streaming generators
-    interactive    streamed chats and embeddings beside vLLM's own server, and chats beside full batch work
+    interactive    streamed chats and embeddings beside vLLM's own server
+    beside         the time to the first token beside full batch and embedding pools, and alone
 
 and of a cluster, only where named (`make bench-cluster`):
 
@@ -40,6 +41,7 @@ import pytest
 from tests.benchmarks import (
     against_vllm,
     api,
+    beside,
     cluster,
     cluster_vllm,
     commits,
@@ -91,11 +93,15 @@ OF_THE_API: dict[str, Callable[[Path], None]] = {
 
 OF_REQUESTS: dict[str, Callable[[Path], None]] = {
     "doors": lambda folder: doors.run(folder, seconds=_number("SECONDS", 3)),
-    "interactive": lambda folder: interactive.run(
-        folder,
-        interactive.Sizes(seconds=_number("TURN", 10), rounds=_number("ROUNDS", 5), cluster=bool(_number("SERVE", 1))),
-    ),
+    "interactive": lambda folder: interactive.run(folder, _turns()),
+    "beside": lambda folder: beside.run(folder, _turns()),
 }
+
+
+def _turns() -> interactive.Sizes:
+    return interactive.Sizes(
+        seconds=_number("TURN", 10), rounds=_number("ROUNDS", 5), cluster=bool(_number("SERVE", 1))
+    )
 
 
 def _if_possible(piece: Callable[[], None]) -> None:

@@ -1,15 +1,14 @@
 """Interactive requests through Nightmill and through vLLM's own OpenAI server, on the same tiny model.
 
 Both are up at the same time and called in turns, so that what the machine does otherwise meets both. Streamed chats at
-1, 8 and 64 clients, by uvicorn and by Ray Serve (HAProxy, throughput settings); embeddings; and the time to the first
-token beside batch and embedding pools that are full. The clients run on this machine too.
+1, 8 and 64 clients, by uvicorn and by Ray Serve (HAProxy, throughput settings); and embeddings. The clients run on this
+machine too.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import random
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,19 +20,17 @@ from typing import Any
 from infra.deploy.cluster.service import free_ports
 from infra.engines.spec import EngineSpec
 from infra.models.prepare import prepare_tiny
-from tests.benchmarks import figures, nightmill, words
+from tests.benchmarks import figures, nightmill
 from tests.benchmarks.raw_server import raw_server
 from tests.benchmarks.served import Served, served, until
 from tests.benchmarks.talkers import Heard, Talk, talked
 from tests.support.prepared import prepared_model
 
 CLIENTS = (1, 8, 64)
-GOAL_ADDED_MS, GOAL_RATE, GOAL_BESIDE = 5.0, 0.9, 1.5
+GOAL_ADDED_MS, GOAL_RATE = 5.0, 0.9
 ENGINE_ARGS = {"max_num_seqs": 64, "max_num_batched_tokens": 4096, "block_size": 32, "max_model_len": 2048}
 EMBEDDING_ARGS = {"max_model_len": 128}
 READY_S = 300.0
-SEATS, TOKEN_S = 64, 0.02
-BATCH_ROWS = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +46,6 @@ def run(folder: Path, sizes: Sizes) -> None:
     """Print a table a piece."""
     if importlib.util.find_spec("vllm") is None:
         print("vLLM is not installed: nothing to compare with.")
-        _beside(folder, sizes)
         return
     tiny = _spec("tiny", "chat", prepare_tiny(folder.parent / "models" / "tiny"), folder)
     (port,) = free_ports(1)
@@ -59,7 +55,6 @@ def run(folder: Path, sizes: Sizes) -> None:
         if sizes.cluster:
             _chats(folder / "serve", "Ray Serve", raw, tiny, sizes, cluster=True)
     _embeddings(folder, sizes)
-    _beside(folder, sizes)
 
 
 def _spec(model: str, kind: Any, path: Path, folder: Path) -> EngineSpec:
@@ -87,19 +82,27 @@ def up(folder: Path, pools: str, specs: Sequence[EngineSpec], *, cluster: bool =
         yield api
 
 
+def ask(api: Served | Talk, path: str, body: bytes | None = None) -> Any:
+    """The answer's JSON; with a body it is posted. Raises urllib.error.HTTPError."""
+    heads = {"authorization": f"Bearer {api.key}", "content-type": "application/json"}
+    request = urllib.request.Request(f"http://{api.host}:{api.port}{path}", body, heads)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
 # ---- chats --------------------------------------------------------------------------------------
 
 
 def _chats(folder: Path, name: str, raw: Talk, spec: EngineSpec, sizes: Sizes, *, cluster: bool) -> None:
     with up(folder, pool("talk", spec.model, "interactive", ENGINE_ARGS), [spec], cluster=cluster) as api:
         ours = Talk(kind="chat", host=api.host, port=api.port, key=api.key, model=spec.model, clients=1, seconds=1)
-        _warm(ours, raw)
+        warm(ours, raw)
         for clients in CLIENTS:
             pairs = list(_turns(ours, raw, clients, sizes))
             _report(f"{name}, {clients} clients", pairs)
 
 
-def _warm(*talks: Talk) -> None:
+def warm(*talks: Talk) -> None:
     """Until each answers, and once more."""
     for talk in talks:
         until(lambda talk=talk: _answers(talk), READY_S)  # type: ignore[misc]
@@ -112,7 +115,7 @@ def _answers(talk: Talk) -> bool:
     if talk.kind == "embedding":
         path, body = "/v1/embeddings", {"model": talk.model, "input": "a"}
     try:
-        _ask(talk, path, json.dumps(body).encode())
+        ask(talk, path, json.dumps(body).encode())
     except urllib.error.HTTPError as error:
         if error.code not in {429, 503}:
             raise RuntimeError(f"{error.code}: {error.read()[:300]!r}") from error
@@ -173,75 +176,9 @@ def _embeddings(folder: Path, sizes: Sizes) -> None:
     ):
         ours = Talk(kind="embedding", host=api.host, port=api.port, key=api.key, model="minilm", clients=8, seconds=1)
         raw = _with(ours, port=port, key="-")
-        _warm(ours, raw)
+        warm(ours, raw)
         pairs = list(_turns(ours, raw, 8, sizes))
         rates = [[heard.a_second * ours.texts for heard in pair] for pair in pairs]
         mine, theirs = [r[0] for r in rates], [r[1] for r in rates]
         print(f"\nembeddings a second, 8 clients with {ours.texts} texts each time: {figures.spread(mine, ',.0f')}")
         print(f"vLLM's server: {figures.spread(theirs, ',.0f')}; ratio {figures.ratio(mine, theirs)}", flush=True)
-
-
-# ---- beside full pools --------------------------------------------------------------------------
-
-
-def _beside(folder: Path, sizes: Sizes) -> None:
-    """On engines of clockwork, which take no CPU: what Nightmill itself costs an interactive pool when others are full.
-
-    Two kinds of neighbours: pools of their own, and batch work in the same pool, which has to leave seats free.
-    """
-    clockwork = {"max_num_seqs": SEATS, "token_latency_s": TOKEN_S}
-    batch = pool("batch", "fake", "batch", clockwork)
-    own = pool("talk", "fake", "interactive", clockwork) + batch
-    shared = pool("both", "fake", "batch", clockwork, requests=True)
-    found = {}
-    for name, pools in (("pools of their own", own), ("one pool for both", shared)):
-        with up(folder / name.split()[0], pools, []) as api:
-            talk = Talk(
-                kind="chat", host=api.host, port=api.port, key=api.key, model="fake", clients=4,
-                seconds=max(10.0, 3 * sizes.seconds), pause_s=0.1,
-            )  # fmt: skip
-            _warm(talk)
-            idle = talked(talk)
-            with _full(folder, api):
-                found[name] = idle, talked(talk)
-    lines = [
-        [name, *(f"{1000 * share(heard.first_s, part):,.1f}" for heard in pair for part in (0.5, 0.99)), _times(pair)]
-        for name, pair in found.items()
-    ]
-    head = ["beside full batch work, first token, ms", "idle p50", "p99", "beside p50", "p99", "p99 / idle p99"]
-    print(f"\n{figures.table(head, lines)}\ngoal: at most {GOAL_BESIDE:g} with an engine of its own", flush=True)
-
-
-def _times(pair: tuple[Heard, Heard]) -> str:
-    idle, beside = (share(heard.first_s, 0.99) for heard in pair)
-    return f"{beside / idle:.2f}"
-
-
-@contextmanager
-def _full(folder: Path, api: Served) -> Iterator[None]:
-    """A batch job that fills its engine for as long as it takes; it is cancelled at the end."""
-    rng = random.Random(5)
-    rows = [{"text": words.text(rng, 20)} for _ in range(BATCH_ROWS)]
-    body = {"rows": rows, "model": "fake", "prompt": "{{ text }}", "max_tokens": 64, "pause_on": "never"}
-    job = _post(api, "/v1/jobs", body)["id"]
-    try:
-        until(lambda: bool(_get(api, f"/v1/jobs/{job}")["outcomes"]), READY_S)
-        yield
-        assert _get(api, f"/v1/jobs/{job}")["state"] == "running", "the batch job ended too early: make it longer"
-    finally:
-        _post(api, f"/v1/jobs/{job}/cancel", {})
-
-
-def _post(api: Served, path: str, body: Any) -> Any:
-    return _ask(api, path, json.dumps(body).encode())
-
-
-def _get(api: Served, path: str) -> Any:
-    return _ask(api, path, None)
-
-
-def _ask(api: Served | Talk, path: str, body: bytes | None) -> Any:
-    heads = {"authorization": f"Bearer {api.key}", "content-type": "application/json"}
-    request = urllib.request.Request(f"http://{api.host}:{api.port}{path}", body, heads)
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)

@@ -57,12 +57,12 @@ class Served:
             )
             for n, share in enumerate(shares)
         ]  # fmt: skip
-        busy_s, before_s = machine.busy_s(), self._cpu_s()
+        busy_s, before_s = machine.busy_s(), self.cpu_s()
         began = time.monotonic()
         with watching(self.tree):
             told = call_all(asked)
         span_s = time.monotonic() - began
-        server_s, callers_s = self._cpu_s() - before_s, sum(one.cpu_s for one in told)
+        server_s, callers_s = self.cpu_s() - before_s, sum(one.cpu_s for one in told)
         return Round(
             told=told,
             span_s=span_s,
@@ -71,7 +71,8 @@ class Served:
             others_s=max(0.0, machine.busy_s() - busy_s - server_s - callers_s),
         )
 
-    def _cpu_s(self) -> float:
+    def cpu_s(self) -> float:
+        """Of its processes so far."""
         self.tree.look()
         return sum(seen.cpu_s for seen in self.tree.seen.values())
 

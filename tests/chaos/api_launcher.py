@@ -27,6 +27,8 @@ API_STEPS = {
     "db.begin": "the first use of an idempotency key, with the id of what it will make",
     "db.add_file": "the record of a file",
     "db.answered": "the answer that is remembered",
+    "db.forget": "a key that is free again, after a refusal",
+    "db.give_up": "a key that the same request may take over at once, after a failure",
     "db.add_batch": "a batch's record, and what it holds of the quota",
     "db.change_batch": "a batch's next state",
     "db.forget_replays": "old idempotency keys forgotten",

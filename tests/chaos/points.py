@@ -87,6 +87,8 @@ STEPS = {
     "engine.results": "rows that came back (after only)",
 }
 
+NAMED = {"close": "leave", "_put": "put_many", "_publish": "publish_many", "_add_batches": "add_batch"}
+"""Work that has another name than its step."""
 ONE_SIDED = {"file.half": "before", "scratch.half": "before", "engine.results": "after"}
 
 
@@ -184,8 +186,8 @@ def _watch_transactions(trap: Trap) -> None:
 
 def _step_of(work: Callable[[Any], Any]) -> str:
     """ "db.create_job" of `SqlJobs.create_job.<locals>.work`."""
-    shelf, _, method = work.__qualname__.partition(".<locals>")[0].partition(".")
-    step = ("queue." if shelf.startswith("Sqlite") else "db.") + {"close": "leave"}.get(method, method).strip("_")
+    shelf, _, method = work.__qualname__.partition(".<locals>")[0].rpartition(".")
+    step = ("queue." if shelf.startswith("Sqlite") else "db.") + NAMED.get(method, method).strip("_")
     if step not in STEPS:
         msg = f"{work.__qualname__} writes to a database, and {step} is no step of tests/chaos/points.py"
         raise LookupError(msg)

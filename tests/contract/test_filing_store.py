@@ -372,6 +372,26 @@ def test_only_who_has_the_key_now_and_has_not_answered_may_forget_it(store, cloc
     assert begin(store).answer == (200, b"")
 
 
+def test_a_use_that_was_given_up_is_inherited_at_once_with_its_resource_but_not_by_another_request(store):
+    failed = begin(store)
+    store.give_up("default", "k", failed.claim)
+    assert not begin(store, digest="other").mine
+    heir = begin(store, resource="batch_b")
+    assert heir == failed.evolve(claim=heir.claim)
+    assert not begin(store).mine
+
+
+def test_only_who_has_the_key_now_and_has_not_answered_may_give_it_up(store, clock):
+    dead = begin(store)
+    clock.advance(60)
+    heir = begin(store)
+    store.give_up("default", "k", dead.claim)
+    assert not begin(store).mine
+    store.answered("default", "k", 200, b"")
+    store.give_up("default", "k", heir.claim)
+    assert begin(store) == heir.evolve(answer=(200, b""), mine=False, claim="")
+
+
 def test_a_hundred_first_uses_at_once_make_one(store):
     found = together([lambda n=n: begin(store, resource=f"batch_{n}") for n in range(100)])
     mine = [replay for replay in found if replay.mine]

@@ -1,6 +1,5 @@
 """Interactive requests through a real `nightmill up`: the same as by batch, charged once, whatever dies on the way."""
 
-import json
 import threading
 import time
 from itertools import count
@@ -8,8 +7,8 @@ from itertools import count
 import openai
 import pytest
 
-from tests.support.prepared import prepared_model
 from tests.support.upped import until, upped
+from tests.support.ways import BODIES, by_stream, check_every_way, create
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -32,25 +31,6 @@ model = "embedder"
 purpose = "embedding"
 min_workers = 1
 """
-REAL = """
-api_port = 0
-kv_cache_gib = 1
-[pools.both]
-model = "smollm2"
-requests = true
-engine_args = { max_num_seqs = 8 }
-[pools.embed]
-model = "minilm"
-purpose = "embedding"
-"""
-BODIES = {
-    "/v1/chat/completions": {"model": "fake", "messages": [{"role": "user", "content": "Name a river"}]},
-    "/v1/completions": {"model": "fake", "prompt": "Once upon a"},
-    "/v1/embeddings": {"model": "embedder", "input": ["a lamp", "two chairs"]},
-}
-REAL_MODELS = {"fake": "smollm2", "embedder": "minilm"}
-
-
 NUMBERS = count(1)
 
 
@@ -73,88 +53,9 @@ def client(up, tenant):
     return up.client(up.key(tenant))
 
 
-def create(client, endpoint, **more):
-    body = {**BODIES[endpoint], **more}
-    kind = {"/v1/chat/completions": client.chat.completions, "/v1/completions": client.completions}
-    return kind.get(endpoint, client.embeddings).create(**body)
-
-
-def text_of(endpoint, answer):
-    if endpoint == "/v1/embeddings":
-        return [entry.embedding for entry in answer.data]
-    choice = answer.choices[0]
-    return choice.text if endpoint == "/v1/completions" else choice.message.content
-
-
-def by_stream(client, endpoint, **more):
-    """(what it said, its usage, its id)."""
-    options = {"include_usage": True}
-    chunks = list(create(client, endpoint, stream=True, stream_options=options, **more))
-    said = [chunk.choices[0] for chunk in chunks if chunk.choices]
-    pieces = [one.text if endpoint == "/v1/completions" else one.delta.content or "" for one in said]
-    return "".join(pieces), chunks[-1].usage, chunks[0].id
-
-
-def by_batch(client, endpoint, **more):
-    """(the answer's body, the batch)."""
-    line = {"custom_id": "a", "method": "POST", "url": endpoint, "body": {**BODIES[endpoint], **more}}
-    file = client.files.create(file=("in.jsonl", json.dumps(line).encode()), purpose="batch")
-    batch = client.batches.create(input_file_id=file.id, endpoint=endpoint, completion_window="24h")
-    ended = []
-    until(lambda: ended.append(client.batches.retrieve(batch.id)) or ended[-1].status == "completed", "the batch")
-    (answer,) = client.files.content(ended[-1].output_file_id).text.splitlines()
-    return json.loads(answer)["response"]["body"], ended[-1]
-
-
-def tokens(usage):
-    return usage.prompt_tokens, getattr(usage, "completion_tokens", 0)
-
-
-def check_every_way(up, client, tenant, endpoint, **changes):
-    """The same tokens and the same charge, streamed, at once and by batch; a record for each request."""
-    generates = endpoint != "/v1/embeddings"
-    more = {"max_tokens": 12, "temperature": 0} if generates else {"encoding_format": "float"}
-    more |= changes
-    create(client, endpoint, **more)  # what the prefix cache can hold of it is there from now on, for all
-    whole = create(client, endpoint, **more)
-    body, _ = by_batch(client, endpoint, **more)
-    kind = {"/v1/chat/completions": openai.types.chat.ChatCompletion, "/v1/completions": openai.types.Completion}
-    line = kind.get(endpoint, openai.types.CreateEmbeddingResponse).model_validate(body)
-    found = {
-        "sync": (text_of(endpoint, whole), tokens(whole.usage)),
-        "batch": (text_of(endpoint, line), tokens(line.usage)),
-    }
-    if generates:
-        said, usage, name = by_stream(client, endpoint, **more)
-        found["stream"] = said, tokens(usage)
-        assert name != whole.id
-    assert len({json.dumps(one) for one in found.values()}) == 1, found
-    (job,) = up.home.store.jobs(tenant=tenant)
-    requests = up.records(tenant)[1:]
-    assert [outcome for _, outcome, _ in requests] == (["truncated"] * 2 if generates else ["ok"])
-    charges = {up.charge("task", name) for name, _, _ in requests} | {up.charge("job", job.id)}
-    assert len(charges) == 1
-    assert charges != {0}
-
-
 @pytest.mark.parametrize("endpoint", BODIES)
 def test_one_piece_of_work_is_the_same_and_costs_the_same_in_every_way(up, client, tenant, endpoint):
     check_every_way(up, client, tenant, endpoint)
-
-
-@pytest.mark.engine
-@pytest.mark.timeout(600)
-def test_it_is_the_same_on_a_real_engine(tmp_path):
-    (tmp_path / "home" / "models").mkdir(parents=True)
-    for name in REAL_MODELS.values():
-        (tmp_path / "home" / "models" / name).symlink_to(prepared_model(name), target_is_directory=True)
-    with upped(tmp_path, REAL) as up:
-        up.home.example_prices(*REAL_MODELS.values())
-        for number, (endpoint, body) in enumerate(BODIES.items()):
-            client = up.client(up.key(tenant := f"real-{number}"))
-            model = REAL_MODELS[body["model"]]
-            up.ready(up.client(up.key("first")), model, within_s=240)
-            check_every_way(up, client, tenant, endpoint, model=model)
 
 
 def test_every_answer_has_one_record_and_no_other_has_any(up, client, tenant):

@@ -21,6 +21,7 @@ from workers.doorstep import LivePolicy
 from workers.given import WorkerPolicy
 from workers.live import live_of
 from workers.settler import Settler
+from workers.settling import Settling
 from workers.worker import Worker
 
 T = TypeVar("T")
@@ -142,5 +143,5 @@ def a_bench(
         live=None if live is None else live_of(engine, engine.info, poster, clock, live, pool="pool", worker="w"),
     )
     worker._readers = dict.fromkeys(Priority, Inline())  # type: ignore[arg-type]  # no threads in unit tests
-    worker._writers = Inline()  # type: ignore[assignment]  # as above
+    worker._settling = Settling(worker._settler, many=Inline(), few=Inline())  # as above
     return Bench(job=job, store=store, engine=engine, source=source, sink=sink, clock=clock, worker=worker)

@@ -8,7 +8,7 @@ from jobs import ranges
 from jobs.model import Job, Outcome, Part, Task, Usage
 from jobs.outcomes import of_result
 from jobs.ports.engine import EngineResult
-from jobs.ports.rows import OpenRows, PartSink, RowFault, RowSource, Settled
+from jobs.ports.rows import OpenRows, PartSink, Results, RowFault, RowSource, Settled
 from tests.support.values import a_part, open_rows
 
 
@@ -56,6 +56,9 @@ class MemorySink(PartSink):
                 left.append(row)
         usage = _usage(results, written)
         return Settled(part=self._part(task, written), usage=usage, left=ranges.from_rows(left))
+
+    def write_all(self, works: Sequence[Results]) -> list[Settled]:
+        return [self.write(*work, unfinished=None) for work in works]
 
     def write_void(self, job: Job, task: Task, outcome: Outcome, code: str | None, message: str | None) -> Settled:
         written = dict.fromkeys(ranges.rows_of(task.ranges), outcome)

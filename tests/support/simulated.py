@@ -27,6 +27,7 @@ from tests.support.values import a_job, a_task, span
 from workers.crews import Crowd
 from workers.given import WorkerPolicy
 from workers.settler import Settler
+from workers.settling import Settling
 from workers.worker import Worker
 
 STEP_S, LOOK_S, HAND_OVER_S, READ_S = 0.01, 0.2, 0.05, 0.1
@@ -150,7 +151,7 @@ def a_simulation(*, tasks: int, rows: int, args: FakeArgs, **task: Any) -> Simul
     )
     readers, hands = Later(clock, READ_S), Later(clock, HAND_OVER_S)
     worker._readers = dict.fromkeys(Priority, readers)  # type: ignore[arg-type]
-    worker._writers = Inline()  # type: ignore[assignment]
+    worker._settling = Settling(worker._settler, many=Inline(), few=Inline())
 
     def hand(leased_job: Job, leased: Task) -> bool:
         hands.submit(worker.accept, leased_job, leased)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -17,10 +16,12 @@ from typing import Any
 
 import openai
 import psutil
+import sqlalchemy as sa
 
 from infra.bootstrap import Home, open_home
 from infra.settings import load
 from tests.support.api import a_key_of
+from tests.support.shown import shown
 
 COMMAND = [sys.executable, "-c", "from api.cli.main import main; main()"]
 START_S, END_S = 60.0, 30.0
@@ -90,24 +91,26 @@ class Up:
         """Until the model answers."""
         until(lambda: _answers(client, model), f"a worker of {model}", within_s)
 
+    def figure(self, name: str, **labels: str) -> float:
+        """See `shown`."""
+        return shown(self.home.settings.home, name, **labels)
+
     # ---- what is written down ---------------------------------------------------------------------
 
     def records(self, tenant: str = "acme") -> list[tuple[str, str, int]]:
         """Of each request that was served: id, outcome, output tokens; the oldest first."""
-        rows = self._rows("SELECT id, outcome, usage FROM requests WHERE tenant = ? ORDER BY at", tenant)
+        rows = self._rows("SELECT id, outcome, usage FROM requests WHERE tenant = :tenant ORDER BY at", tenant=tenant)
         return [(name, outcome, json.loads(usage)["output_tokens"]) for name, outcome, usage in rows]
 
     def charge(self, place: str, name: str) -> int:
         """Pico-units that a tenant was charged. place: `task` (a request's id is one) or `job`."""
-        found = self._rows(f"SELECT sum(amount_pico) FROM entries WHERE {place} = ? AND account LIKE 'tenant:%'", name)
+        query = f"SELECT sum(amount_pico) FROM entries WHERE {place} = :name AND account LIKE 'tenant:%'"
+        found = self._rows(query, name=name)
         return int(found[0][0] or 0)
 
-    def _rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:
-        connection = sqlite3.connect(self.home.settings.home / "nightmill.db", timeout=30)
-        try:
-            return connection.execute(query, values).fetchall()
-        finally:
-            connection.close()
+    def _rows(self, query: str, **values: str) -> list[tuple[Any, ...]]:
+        with self.home.store._db.read() as connection:
+            return [tuple(row) for row in connection.execute(sa.text(query), values)]
 
 
 @contextmanager

@@ -51,6 +51,12 @@ class Records(Store):
     def job_of_key(self, tenant, key):
         return next((job for job in self.jobs_made.values() if job.idempotency_key == key), None)
 
+    def jobs_of_keys(self, keys):
+        return {key: job for key in keys if (job := self.job_of_key(*key)) is not None}
+
+    def files_named(self, wanted):
+        return {(name, tenant): self.uploads[name] for name, tenant in wanted if name in self.uploads}
+
     def create_jobs(self, wanted):
         return [self.job_of_key(j.tenant, j.idempotency_key) or self.jobs_made.setdefault(j.id, j) for j, _ in wanted]
 
@@ -177,7 +183,7 @@ def test_a_batch_is_looked_at_while_there_is_something_to_do(tmp_path, batch, st
     store = Records(a_batch(**batch))
     if state is not None:
         store.jobs_made["j"] = a_job(id="j", state=state)
-    assert [one.id for one in a_keeper(tmp_path, store).open_batches()] == ["batch_a"] * wanted
+    assert [one.id for one in a_keeper(tmp_path, store).look().todo] == ["batch_a"] * wanted
 
 
 def test_nothing_but_a_person_pauses_a_batch(tmp_path):

@@ -5,6 +5,7 @@ from concurrent.futures import Executor, Future
 import pytest
 
 from infra.clocks import ManualClock
+from jobs.batching import Look
 from jobs.errors import Broken, DatabaseUnavailable, StorageFull, Unavailable
 from tests.support.bench import Inline, Later
 from tests.support.filing import a_batch
@@ -21,8 +22,9 @@ class Desk:
         self.clock = ManualClock()
         self.keeping = Keeping(keeper=self, threads=Inline(), quick=Inline(), clock=self.clock)
 
-    def open_batches(self):
-        return [a_batch(name) for name in ("batch_bad", "batch_good") if not (name == "batch_bad" and self.given_up)]
+    def look(self, after=None):
+        names = [name for name in ("batch_bad", "batch_good") if not (name == "batch_bad" and self.given_up)]
+        return Look([a_batch(name) for name in names], len(names), names[-1])
 
     def attend(self, batch):
         self.seen.append((batch.id, round(self.clock.monotonic())))
@@ -118,7 +120,7 @@ def test_of_large_inputs_two_are_checked_at_a_time_one_a_tenant_and_small_ones_p
         a_batch("c2", tenant="c", enqueued_tokens=9),
     ]
     desk, threads = Desk(), Held()
-    desk.open_batches = lambda: open_ones
+    desk.look = lambda after=None: Look(open_ones, len(open_ones), None)
     keeping = Keeping(keeper=desk, threads=threads, quick=Inline(), clock=desk.clock)
     keeping.step()
     first = [*threads.given]

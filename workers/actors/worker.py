@@ -15,6 +15,7 @@ import structlog
 
 from infra.bootstrap import open_home
 from infra.engines.spec import RayPlace
+from infra.heap import settle_heap
 from infra.settings.wire import from_json
 from infra.spot import notice_source
 from infra.sql import codec
@@ -55,6 +56,7 @@ class WorkerActor:
             look = notice_source(home.settings.spot_notice, home.settings.home)
             notice = Notice(look=look, leave=self._leave_machine)
             Loop("notice", notice.step, Fatal(), every_s=home.settings.spot_poll_s).start()
+        settle_heap()
 
     def figures(self) -> bytes:
         return to_wire(self._shown)

@@ -6,7 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from api.rest.app import ROUTERS
-from tests.support.api import some_lines
+from api.serve import parts_of_home
+from jobs.errors import Unavailable
+from tests.support.api import a_home, some_lines
 
 pytestmark = pytest.mark.acceptance
 POSTS = sorted(route.path for router in ROUTERS for route in router.routes if "POST" in route.methods)
@@ -49,6 +51,33 @@ def test_the_same_request_again_gets_the_first_answer(api):
 def test_a_request_that_may_still_be_under_way_is_not_taken_for_dead(api):
     limits = api.served._app.state.parts.limits
     assert limits.stale_s > limits.request_s == api.home.settings.request_timeout_s
+
+
+@pytest.mark.parametrize("request_timeout_s", [1, 60])
+def test_a_duplicate_is_told_that_the_first_is_under_way_before_its_own_time_is_up(tmp_path, request_timeout_s):
+    home = a_home(tmp_path, request_timeout_s=request_timeout_s)
+    try:
+        limits = parts_of_home(home).limits
+    finally:
+        home.close()
+    assert 0 < limits.wait_s < limits.request_s == request_timeout_s
+
+
+@pytest.mark.parametrize(("step", "made"), [("add_file", False), ("answered", True)])
+def test_after_a_failure_of_ours_the_same_request_acts_at_once_and_makes_the_same(api, monkeypatch, step, made):
+    """Before its answer was noted the file may be there or not."""
+    client, store = api.http(api.key(f"failing-{step}")), api.home.store
+
+    def fails(*_):
+        monkeypatch.undo()
+        raise Unavailable(reason="a test")
+
+    monkeypatch.setattr(type(store), step, fails)
+    failed = upload(client, "k")
+    there = [file["id"] for file in client.get("/v1/files").json()["data"]]
+    again = upload(client, "k")
+    files = [file["id"] for file in client.get("/v1/files").json()["data"]]
+    assert (failed.status_code, len(there), again.status_code, files) == (503, int(made), 200, [again.json()["id"]])
 
 
 def test_another_request_under_the_same_key_is_refused(api):
