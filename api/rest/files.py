@@ -13,7 +13,7 @@ from fastapi.responses import Response
 from api.rest.answers import posted, read
 from api.rest.auth import Caller, FilesReader, FilesWriter, Needs
 from api.rest.errors import missing
-from api.rest.forms import Form, read_form
+from api.rest.forms import Form, Local, read_form
 from api.rest.keyed import KeyedRoute
 from api.rest.parts import Parts, parts_of
 from api.rest.ranges import stream
@@ -66,19 +66,17 @@ async def upload(
 ) -> Response:
     """Its size is bounded by the setting `max_upload_mib` alone; it is streamed to storage as it comes."""
     parts = parts_of(request)
-    path = parts.objects.scratch(f"{parts.folder(caller.name, None)}/files/upload")
-    try:
-        form = await read_form(request.headers.get("content-type", ""), request.stream(), path)
+    near = f"{parts.folder(caller.name, None)}/files/upload"
+    with Local(lambda: parts.objects.scratch(near)) as local:
+        form = await read_form(request.headers.get("content-type", ""), request.stream(), local)
         expires_s = _expiry(form) or parts.limits.file_expires_s
         said = (repr(sorted(form.fields.items())), form.filename or "", form.checksum)
         digest = digest_of_upload(request.url.path, *said)
         async with take_turn(parts, caller, idempotency_key, digest, "file-") as turn:
-            return await run_in_threadpool(_keep, turn, form, path, expires_s)
-    finally:
-        path.unlink(missing_ok=True)  # local, and mostly not there
+            return await run_in_threadpool(_keep, turn, form, local.path, expires_s)
 
 
-def _keep(turn: Turn, form: Form, path: Path, expires_s: float | None) -> Response:
+def _keep(turn: Turn, form: Form, path: Path | None, expires_s: float | None) -> Response:
     parts, caller = turn.parts, turn.caller
     now = parts.store.now()
     file = StoredFile(
@@ -94,8 +92,7 @@ def _keep(turn: Turn, form: Form, path: Path, expires_s: float | None) -> Respon
         created_at=now,
         expires_at=None if expires_s is None else now + expires_s,
     )
-    data = path if form.short is None else form.short
-    return turn.answer(file_body(keep(file, data, store=parts.store, objects=parts.objects)))
+    return turn.answer(file_body(keep(file, path or form.short or b"", store=parts.store, objects=parts.objects)))
 
 
 def _expiry(form: Form) -> float | None:

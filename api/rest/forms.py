@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -34,6 +34,35 @@ class Form:
     size: int = 0
     checksum: str = ""
     short: bytes | None = None
+
+
+class Local:
+    """A local file that is made when there is something to write, and gone at the end. place: names it."""
+
+    def __init__(self, place: Callable[[], Path]) -> None:
+        self._place = place
+        self._file: BinaryIO | None = None
+        self.path: Path | None = None
+
+    def write(self, data: bytes) -> None:
+        if self._file is None:
+            self.path = self._place()
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("wb")
+        self._file.write(data)
+
+    def close(self) -> None:
+        """It is whole now."""
+        if self._file is not None:
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
 
 
 class _Reader:
@@ -89,8 +118,8 @@ class _Reader:
         self.ended = True
 
 
-async def read_form(content_type: str, body: AsyncIterator[bytes], path: Path) -> Form:
-    """Write the part `file` to the path unless it is short, and keep the other fields. Raises BadInput, Unavailable."""
+async def read_form(content_type: str, body: AsyncIterator[bytes], file: Local) -> Form:
+    """Write the part `file` unless it is short, and keep the other fields. Raises BadInput, Unavailable."""
     kind, options = parse_options_header(content_type)
     if kind != b"multipart/form-data" or not options.get(b"boundary"):
         raise BadInput(source="body", reason="send it as multipart/form-data with the fields purpose and file")
@@ -99,16 +128,16 @@ async def read_form(content_type: str, body: AsyncIterator[bytes], path: Path) -
     try:
         callbacks = {name: getattr(reader, name) for name in dir(reader) if name.startswith("on_")}
         parser = MultipartParser(options[b"boundary"], callbacks)  # type: ignore[arg-type]  # a TypedDict of these
-        with _Local(path) as file:
-            async for chunk in body:
-                parser.write(chunk)
-                if len(reader.buffer) >= _FLUSH_BYTES:
-                    await run_in_threadpool(_flush, reader, file, digest)
-            if file.begun or len(reader.buffer) > _SHORT_BYTES:
+        async for chunk in body:
+            parser.write(chunk)
+            if len(reader.buffer) >= _FLUSH_BYTES:
                 await run_in_threadpool(_flush, reader, file, digest)
-            else:
-                reader.form.short = _taken(reader, digest)
-            parser.finalize()
+        if file.path is not None or len(reader.buffer) > _SHORT_BYTES:
+            await run_in_threadpool(_flush, reader, file, digest)
+            file.close()
+        else:
+            reader.form.short = _taken(reader, digest)
+        parser.finalize()
     except FormParserError as error:
         raise BadInput(source="body", reason=f"it is no multipart form: {error}") from error
     except OSError as error:
@@ -121,32 +150,7 @@ async def read_form(content_type: str, body: AsyncIterator[bytes], path: Path) -
     return reader.form
 
 
-class _Local:
-    """A local file that is made when there is something to write."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: BinaryIO | None = None
-
-    @property
-    def begun(self) -> bool:
-        return self._file is not None
-
-    def write(self, data: bytes) -> None:
-        if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("wb")
-        self._file.write(data)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-
-
-def _flush(reader: _Reader, file: _Local, digest: hashlib._Hash) -> None:
+def _flush(reader: _Reader, file: Local, digest: hashlib._Hash) -> None:
     file.write(_taken(reader, digest))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
-import secrets
 import time
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -27,6 +27,7 @@ STREAMS = re.compile(
 """Whose time is bounded by their client's patience, not by the clock: the longest of them take hours. What a model
 answers has a bound of its own, see `api.rest.live`.
 """
+_ids = random.Random()  # nobody is kept out by them, and the system's own are slow
 _KEY = re.compile(r"nm_\w{16,}")
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -106,7 +107,7 @@ class LimitsMiddleware:
             return
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
-        request_id = given if _ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+        request_id = given if _ID.fullmatch(given) else f"req_{_ids.getrandbits(96):024x}"
         upload = scope["path"] == UPLOADS
         most = self._limits.upload_bytes if upload else self._limits.body_bytes
         exchange = _Exchange(self._limits, most, receive, send, request_id)

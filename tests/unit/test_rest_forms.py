@@ -5,7 +5,7 @@ import hashlib
 
 import pytest
 
-from api.rest.forms import Form, read_form
+from api.rest.forms import Form, Local, read_form
 from jobs.errors import BadInput, StorageFull
 
 pytestmark = pytest.mark.unit
@@ -30,8 +30,12 @@ def read(body, tmp_path, *, cut=1 << 20, kind=KIND):
             yield body[at : at + cut]
 
     path = tmp_path / "new" / "file"
-    form = asyncio.run(read_form(kind, chunks(), path))
-    return form, path.read_bytes() if path.exists() else None
+    with Local(lambda: path) as local:
+        form = asyncio.run(read_form(kind, chunks(), local))
+        written = path.read_bytes() if path.exists() else None
+        assert (local.path is not None) == (written is not None)
+    assert not path.exists()
+    return form, written
 
 
 def form_of(content, **changes):
