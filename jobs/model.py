@@ -31,7 +31,10 @@ class Priority(StrEnum):
 
     @property
     def rank(self) -> int:
-        return list(Priority).index(self)
+        return _RANKS[self]
+
+
+_RANKS = {priority: rank for rank, priority in enumerate(Priority)}
 
 
 class Outcome(StrEnum):

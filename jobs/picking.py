@@ -1,7 +1,7 @@
 """Which job's next task is released to a pool's topics: strict rank, with a reserved share for the lower ranks.
 
 Inside a rank the job with the earliest due time goes first. Weighted fairness between tenants belongs into
-`_first_of`: it alone decides between jobs of one rank.
+`_line`: it alone decides between jobs of one rank.
 
 Bounded wait, property-tested (n lower ranks that wait, share s): as long as releases go on, at most
 n × (ceil(1 / s) + 1) of them lie between two releases of a rank that waits; and no job waits behind one that was
@@ -10,6 +10,7 @@ created more than `patience_s` later.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -53,32 +54,43 @@ class PickState(Value):
 
 @dataclass(slots=True, kw_only=True)
 class _Round:
-    """The picker's scratch: what is released by rank, and how far each job's list was taken."""
+    """The picker's scratch. released: by rank, how many tasks and how many rows in them. lines: by rank, the jobs that
+    have more, the first one first. taken: tasks by job.
+    """
 
-    released: dict[int, list[int]]
-    taken: dict[str, int]
+    released: dict[int, tuple[int, int]]
+    lines: dict[int, deque[Waiting]]
     workers: int
     policy: PickPolicy
+    taken: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def ranks(self) -> list[int]:
+        """Those that wait, the most urgent first."""
+        return sorted(rank for rank, line in self.lines.items() if line)
 
     def room(self, rank: int) -> bool:
         """Whether a rank may be released in its turn: what is more urgent, or as urgent, does not fill the stretch."""
-        sizes = [size for other, held in self.released.items() if other <= rank for size in held]
-        return self._room(sizes)
+        return self._room([held for other, held in self.released.items() if other <= rank])
 
     def reserved_room(self, rank: int) -> bool:
         """The same for a release out of the reserved share: only the rank's own count."""
-        return self._room(self.released.get(rank, []))
+        return self._room([self.released.get(rank, (0, 0))])
 
-    def _room(self, sizes: Sequence[int]) -> bool:
-        return not self.policy.release.enough(len(sizes), sum(sizes), self.workers)
+    def _room(self, held: Sequence[tuple[int, int]]) -> bool:
+        tasks, rows = sum(tasks for tasks, _ in held), sum(rows for _, rows in held)
+        return not self.policy.release.enough(tasks, rows, self.workers)
 
-    def has_more(self, one: Waiting) -> bool:
-        return self.taken.get(one.job, 0) < len(one.rows)
-
-    def take(self, one: Waiting) -> None:
+    def take(self, rank: int) -> str:
+        """The next task of the first in line; its job."""
+        one = self.lines[rank][0]
         at = self.taken.get(one.job, 0)
-        self.released.setdefault(one.rank, []).append(one.rows[at])
+        tasks, rows = self.released.get(rank, (0, 0))
+        self.released[rank] = (tasks + 1, rows + one.rows[at])
         self.taken[one.job] = at + 1
+        if at + 1 == len(one.rows):
+            self.lines[rank].popleft()
+        return one.job
 
 
 def due_of(job: Job, policy: PickPolicy) -> float:
@@ -99,18 +111,19 @@ def pick(
     released: rows of the released and not yet leased tasks, by rank.
     """
     now = _Round(
-        released={rank: list(rows) for rank, rows in released.items()}, taken={}, workers=workers, policy=policy
+        released={rank: (len(rows), sum(rows)) for rank, rows in released.items()},
+        lines={rank: _line([one for one in waiting if one.rank == rank]) for rank in {one.rank for one in waiting}},
+        workers=workers,
+        policy=policy,
     )
     picks: list[str] = []
     while len(picks) < policy.release.batch:
-        open_ones = [one for one in waiting if now.has_more(one)]
-        rank = _rank(sorted({one.rank for one in open_ones}), state, now)
+        ranks = now.ranks
+        rank = _rank(ranks, state, now)
         if rank is None:
             break
-        chosen = _first_of([one for one in open_ones if one.rank == rank])
-        now.take(chosen)
-        picks.append(chosen.job)
-        state = _after(state, rank, [one.rank for one in open_ones], policy)
+        picks.append(now.take(rank))
+        state = _after(state, rank, ranks, policy)
     return picks, state
 
 
@@ -124,9 +137,9 @@ def _rank(ranks: Sequence[int], state: PickState, now: _Round) -> int | None:
     return ranks[0] if now.room(ranks[0]) else None
 
 
-def _first_of(waiting: Sequence[Waiting]) -> Waiting:
-    """Of one rank: the earliest due."""
-    return min(waiting, key=lambda one: (one.due, one.job))
+def _line(waiting: Sequence[Waiting]) -> deque[Waiting]:
+    """Of one rank: the earliest due first."""
+    return deque(sorted((one for one in waiting if one.rows), key=lambda one: (one.due, one.job)))
 
 
 def _after(state: PickState, rank: int, open_ranks: Sequence[int], policy: PickPolicy) -> PickState:

@@ -29,7 +29,7 @@ _MOST_LARGE = 2
 threads are few.
 """
 _TIDY_S = 60.0
-_LOOK_S = 0.0005
+_LOOK_S = 0.00015
 """For each open batch, until all are looked at again: a look takes a tenth of that, however many there are."""
 _FEW_TOKENS = tokens_of(64 << 10)
 

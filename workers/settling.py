@@ -18,8 +18,8 @@ _FEW_ROWS = 256
 class Settling:
     """Called by its worker's loop alone; `works` may be read from any thread.
 
-    many: threads for tasks of many rows, which take memory. few: for the others, which wait for the database: those
-    that are whole go in lists, whose members share what they write.
+    many: threads for tasks of many rows, which take memory. few: for the others, which wait for the database; whole
+    ones whose parts lie there too go in lists.
     """
 
     def __init__(self, settler: Settler, *, many: Executor | None = None, few: Executor | None = None) -> None:
@@ -36,7 +36,7 @@ class Settling:
 
     def finish(self, work: Work) -> None:
         """Begin on a work at rest."""
-        if work.task.rows <= _FEW_ROWS and work.whole:
+        if work.task.rows <= _FEW_ROWS and work.whole and self._settler.sink.shares(work.job):
             self._note(work, self._lists.submit(work))
         else:
             self._begin(self._settler.finish, work)

@@ -183,8 +183,7 @@ class Worker:
     def _wait_s(self) -> float:
         if any(work.at_rest for work in self._open.values()):
             return 0.0
-        waiting = self._opening or self._settling.works
-        return min(self._policy.poll_s, 0.005) if waiting else self._policy.poll_s
+        return min(self._policy.poll_s, 0.005) if self._opening or self._settling.works else self._policy.poll_s
 
     def _obey(self) -> None:
         if self.draining:
@@ -210,9 +209,8 @@ class Worker:
                 if rows is None:
                     continue
                 self._slot += 1
-                now_s = self._clock.monotonic()
                 self._open[self._slot] = Work(
-                    job=opening.job, task=opening.task, rows=rows, slot=self._slot, opened_s=now_s
+                    job=opening.job, task=opening.task, rows=rows, slot=self._slot, opened_s=self._clock.monotonic()
                 )
 
     def _rows_of(self, opening: Opening) -> OpenRows | None:
@@ -230,8 +228,7 @@ class Worker:
         works = list(self._open.values())
         pressed_s = self._feeder.pressed_s(now, self.live)
         for work in works:
-            if now - work.opened_s > self._policy.open_s and work.finished.rows:
-                work.stopping = True
+            work.stopping |= now - work.opened_s > self._policy.open_s and work.finished.rows > 0
             work.stopping |= work.unfed > 0 and min(pressed_s, now - work.opened_s) > self._policy.yield_s
         self._feeder.feed(works, now, self.live)
 
@@ -249,8 +246,7 @@ class Worker:
                 self.live.take(result)
                 continue
             self.live.row_ended()
-            work = self._open.get(result.id >> SLOT_BITS)
-            if work is None:
+            if (work := self._open.get(result.id >> SLOT_BITS)) is None:
                 continue
             work.file(result.id & _ROW_MASK, result)
             self._feeder.ended(work)

@@ -16,6 +16,7 @@ from infra.data.schema import ANSWER, OUTPUT, typed_columns
 from infra.data.settle import Checker, Columns, empty_typed, output_array, settle, void_columns
 from infra.data.source import ParquetRowSource, RowTable
 from infra.data.typed import TypedColumn
+from infra.sql.blobs import SCHEME
 from jobs.errors import StorageCorrupt
 from jobs.model import Job, Outcome, Part, Task, Usage
 from jobs.ports.engine import EngineResult
@@ -50,6 +51,10 @@ class ParquetPartSink:
         if made.uri:
             self._objects.put_if_absent(made.uri, made.data)
         return made.settled
+
+    def shares(self, job: Job) -> bool:
+        """In the database. In another store each waits for its own, which may be away."""
+        return job.spec.output.startswith(f"{SCHEME}:")
 
     def write_all(self, works: Sequence[Results]) -> list[Settled]:
         made = [_made(work, None) for work in works]

@@ -31,7 +31,9 @@ class SqlBatches(Shelf):
     def _add_batches(self, connection: sa.Connection, batches: list[Batch]) -> list[Batch | Refused]:
         """What is refused is handed back, not raised: the others of the list need not come again for it."""
         now = self._db.now(connection)
-        new = {batch.id: batch.evolve(created_at=batch.created_at or now) for batch in reversed(batches)}
+        new: dict[str, Batch] = {}
+        for batch in batches:
+            new.setdefault(batch.id, batch.evolve(created_at=batch.created_at or now))
         for name in _known(connection, sorted(new)):
             del new[name]
         refused = _without_input(connection, list(new.values()), now)

@@ -90,7 +90,7 @@ def among(connection: sa.Connection, column: sa.ColumnElement[Any], names: Seque
     each would be planned anew.
     """
     if is_sqlite(connection):
-        return column.in_(names)
+        return column.in_(sa.bindparam(None, list(names), type_=column.type, expanding=True))
     return column == sa.any_(sa.literal(list(names), postgresql.ARRAY(column.type)))
 
 

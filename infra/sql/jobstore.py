@@ -216,19 +216,19 @@ class SqlJobs(Shelf):
 
 _TURNS = {JobState.CANCELLING: 0, JobState.EXPIRING: 0, JobState.PAUSED: 2}
 _patient = _jobs.created_at + sa.bindparam("patience_s", type_=sa.Double)
-_PRESSING = (
-    rows.jobs_with_totals.where(
-        _jobs.pool == sa.bindparam("of_pool"),
-        _jobs.finished_at.is_(None),
-        _jobs.priority == sa.bindparam("of_priority"),
-    )
-    .order_by(
-        sa.case({state.value: n for state, n in _TURNS.items()}, value=_jobs.state, else_=1),
-        sa.case((_jobs.deadline_at < _patient, _jobs.deadline_at), else_=_patient),
-        _jobs.id,
-    )
-    .limit(sa.bindparam("most", type_=sa.Integer))
+_pressing = (
+    sa.case({state.value: n for state, n in _TURNS.items()}, value=_jobs.state, else_=1),
+    sa.case((_jobs.deadline_at < _patient, _jobs.deadline_at), else_=_patient),
+    _jobs.id,
 )
+_of_rank = (_jobs.pool == sa.bindparam("of_pool"), _jobs.priority == sa.bindparam("of_priority"))
+_FIRST_IDS = (
+    sa.select(_jobs.id)
+    .where(*_of_rank, _jobs.finished_at.is_(None))
+    .order_by(*_pressing)
+    .limit(sa.bindparam("most", type_=sa.Integer))
+)  # sorted without their prompts
+_PRESSING = rows.jobs_with_totals.where(_jobs.id.in_(_FIRST_IDS)).order_by(*_pressing)
 _SEALED = (
     tables.jobs.update()
     .where(_jobs.id == sa.bindparam("of_job"), _jobs.sealed_at.is_(None))

@@ -89,8 +89,12 @@ class PartSink(Protocol):
         """
         ...
 
+    def shares(self, job: Job) -> bool:
+        """Whether its parts may be written with those of others: they lie where one flush does for all."""
+        ...
+
     def write_all(self, works: Sequence[Results]) -> list[Settled]:
-        """As `write` for each; small ones, since they are written together."""
+        """As `write` for each; small ones, of jobs that share."""
         ...
 
     def write_void(self, job: Job, task: Task, outcome: Outcome, code: str | None, message: str | None) -> Settled:

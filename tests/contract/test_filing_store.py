@@ -272,6 +272,44 @@ def test_a_change_holds_more_where_there_is_room_and_returns_what_it_no_longer_n
     assert filed.enqueued_tokens("default") == 30
 
 
+def test_batches_that_come_together_each_have_their_own_answer(filed):
+    filed.put_tenant(Tenant(name="default", enqueued_tokens_limit=100), "cli:ann")
+    filed.add_file(a_file("file-b", tenant="acme"))
+    new = [
+        a_batch("batch_a", enqueued_tokens=60),
+        a_batch("batch_b", enqueued_tokens=60),
+        a_batch("batch_a", enqueued_tokens=60, metadata={"again": "1"}),
+        a_batch("batch_c", input_file="file-b", enqueued_tokens=1),
+        a_batch("batch_d", input_file="file-b", tenant="acme", enqueued_tokens=500),
+        a_batch("batch_e", enqueued_tokens=40),
+    ]
+    answers = filed._db.write_list(filed._add_batches, new)
+    assert [getattr(one, "id", getattr(one, "code", None)) for one in answers] == [
+        "batch_a", "token_limit_exceeded", "batch_a", "not_found", "batch_d", "batch_e"
+    ]  # fmt: skip
+    assert answers[2] == answers[0]
+    assert (filed.enqueued_tokens("default"), filed.enqueued_tokens("acme")) == (100, 500)
+    assert ids(filed.open_batches()) == ["batch_a", "batch_d", "batch_e"]
+
+
+def test_of_one_id_in_a_list_the_first_counts_and_another_tenant_has_none(filed):
+    assert filed.add_files([a_file("file-b"), a_file("file-b", size=1)]) == [a_file("file-b")] * 2
+    with pytest.raises(NotFound):
+        filed.add_files([a_file("file-c"), a_file("file-c", tenant="acme")])
+
+
+def test_files_are_asked_for_in_lists_by_their_tenants(filed, clock):
+    filed.add_file(a_file("file-b", tenant="acme"))
+    filed.add_file(a_file("file-c", expires_at=clock.now() + 1))
+    clock.advance(2)
+    asked = [("file-a", "default"), ("file-b", "default"), ("file-b", "acme"), ("file-c", "default"), ("x", "acme")]
+    assert filed.files_named(asked) == {
+        ("file-a", "default"): filed.file("file-a", "default"),
+        ("file-b", "acme"): filed.file("file-b", "acme"),
+    }
+    assert filed.files_named([]) == {}
+
+
 def test_each_tenant_has_a_quota_of_its_own_and_one_without_a_limit_none(filed):
     filed.put_tenant(Tenant(name="acme", enqueued_tokens_limit=10), "cli:ann")
     filed.add_file(a_file("file-b", tenant="acme"))

@@ -47,6 +47,16 @@ def test_objects_are_put_in_lists(objects, folder):
         objects.put_many([(f"{folder}/b", b"b"), (names[1], b"other")])
 
 
+def test_what_was_deleted_is_gone_and_may_be_put_anew(objects, folder):
+    names = [f"{folder}/a", f"{folder}/b"]
+    objects.put_many([(uri, b"one") for uri in names])
+    objects.delete_many(names)
+    objects.put_if_absent(names[1], b"two")
+    with pytest.raises(NotFound):
+        objects.read(names[0])
+    assert objects.read(names[1]) == b"two"
+
+
 def test_a_finished_file_is_moved_to_its_place(objects, folder):
     uri = f"{folder}/part.parquet"
     for _ in range(2):

@@ -54,6 +54,8 @@ def test_an_idempotency_key_belongs_to_its_tenant(store):
     assert store.create_job(a_job("job-b", tenant="other", idempotency_key="k"), []).id == "job-b"
     keyed = [("default", "k"), ("other", "k"), ("default", "K"), ("nobody", "k")]
     assert [job and job.id for job in [store.job_of_key(*key) for key in keyed]] == ["job-a", "job-b", None, None]
+    assert store.jobs_of_keys(keyed) == {keyed[0]: store.job("job-a"), keyed[1]: store.job("job-b")}
+    assert store.jobs_of_keys([]) == {}
 
 
 def test_what_a_job_was_asked_for_is_kept_with_it(store):
@@ -73,7 +75,10 @@ def test_the_input_list_keeps_its_order(store):
         for n in reversed(range(3))
     ]
     job = store.create_job(a_job(), files)
+    other = store.create_job(a_job("job-other"), files[:1])
     assert store.files(job.id) == files
+    assert store.files_of([other.id, job.id, "job-x"]) == {other.id: files[:1], job.id: files, "job-x": []}
+    assert store.files_of([]) == {}
 
 
 def test_jobs_are_listed_newest_first_and_by_tenant(store):
@@ -296,6 +301,12 @@ def test_a_final_job_is_unsealed_until_its_success_is_written(store):
     assert store.unsealed() == [store.job(p.job.id)]
     store.set_sealed([p.job.id])
     assert store.unsealed() == []
+
+
+def test_a_job_that_comes_twice_in_a_list_is_closed_once(store):
+    Planned(store, job_id="job-a", tasks=0)
+    ends = [End("job-a", 0, to, "", "/m", Usage()) for to in (JobState.COMPLETED, JobState.CANCELLED)]
+    assert (store.finalise_all(ends), store.job("job-a").state) == ([True, False], JobState.COMPLETED)
 
 
 def test_records_that_end_in_a_list_are_all_closed_before_the_book_is_locked(store):
@@ -722,6 +733,8 @@ def test_parts_come_in_planning_order_however_many(store, monkeypatch):
         p.done(number)
     assert [part.task for part in store.parts(p.job.id)] == p.ids
     assert list(store.parts("job-x")) == []
+    assert store.parts_of([p.job.id, "job-x"]) == {p.job.id: list(store.parts(p.job.id)), "job-x": []}
+    assert store.parts_of([]) == {}
 
 
 def test_the_store_tells_the_database_s_time(store, clock):

@@ -57,6 +57,9 @@ class MemorySink(PartSink):
         usage = _usage(results, written)
         return Settled(part=self._part(task, written), usage=usage, left=ranges.from_rows(left))
 
+    def shares(self, job: Job) -> bool:
+        return bool(job.id)
+
     def write_all(self, works: Sequence[Results]) -> list[Settled]:
         return [self.write(*work, unfinished=None) for work in works]
 

@@ -6,7 +6,7 @@ import pytest
 
 from infra.clocks import SeededIds
 from infra.objects.local import LocalObjects
-from jobs.batching import Keeper, KeepPolicy, cancel_batch
+from jobs.batching import Keeper, KeepPolicy, Look, cancel_batch
 from jobs.errors import BadInput, BatchEnded, NotFound
 from jobs.filing import BatchStatus, LineError
 from jobs.model import JobSpec, JobState, Model, Usage
@@ -163,6 +163,13 @@ def test_a_good_input_becomes_one_job_however_many_keepers_look_at_it(tmp_path):
         {batch.job for batch in found},
         job.spec.deadline_s,
     ) == ([BatchStatus.IN_PROGRESS] * 2, {job.id}, 60.0)
+
+
+def test_a_look_goes_on_after_the_newest_it_has_seen(tmp_path):
+    store = Records(a_batch("batch_a"), a_batch("batch_b"))
+    keeper = a_keeper(tmp_path, store)
+    assert keeper.look() == Look(list(store.all.values()), 2, "batch_b")
+    assert keeper.look(after="batch_b") == Look([], 0, "batch_b")
 
 
 @pytest.mark.parametrize(

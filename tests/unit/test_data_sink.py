@@ -14,6 +14,7 @@ from infra.data.parquet import disk_errors
 from jobs.errors import InputChanged, StorageFull, Unavailable
 from jobs.model import Outcome, Usage
 from jobs.ports.engine import EngineResult
+from jobs.ports.rows import Results
 from jobs.pricing import amount
 from jobs.ranges import Range
 from tests.support.data import PRICE, Kit, text
@@ -78,6 +79,18 @@ def test_a_part_holds_every_column_of_the_frozen_schema(kit, cars):
     assert (part.rows, part.first_row, part.last_row, part.ascending) == (10, 0, 9, True)
     assert settled.usage == Usage(rows=10, input_tokens=80, cached_tokens=320, output_tokens=70, outcomes={"ok": 10})
     assert settled.left == ()
+
+
+def test_parts_that_are_written_together_are_those_of_each_and_only_in_the_database(kit, cars):
+    job = submit(kit, cars, rows_per_task=5)
+    tasks, side = kit.plan(job), kit.side()
+    alone = [kit.do(job, task, side=side) for task in tasks]
+    found = [side.source.open(job, task) for task in tasks]
+    results = [[text(n, p) for n, p in enumerate(rows.prompts)] for rows in found]
+    works = [Results(job, task.evolve(token="tok"), *one) for task, *one in zip(tasks, found, results, strict=True)]
+    assert (side.sink.write_all(works), len(alone)) == (alone, 2)
+    small = job.evolve(spec=job.spec.evolve(output="db:///out"))
+    assert (side.sink.shares(job), side.sink.shares(small)) == (False, True)
 
 
 def test_amounts_of_rows_add_up_to_the_amount_of_the_task(kit, cars):

@@ -109,6 +109,20 @@ class Held(Executor):
         self.given.pop(name).set_result(None)
 
 
+def test_all_batches_are_looked_at_the_more_seldom_the_more_there_are_and_the_new_ones_each_time():
+    desk, asked = Desk(), []
+
+    def look(after=None):
+        asked.append(after)
+        return Look([], 10_000 if after is None else 1, f"batch_{len(asked)}")
+
+    desk.look = look
+    for _ in range(4):
+        desk.keeping.step()
+        desk.clock.advance(0.5)
+    assert asked == [None, "batch_1", "batch_2", None]
+
+
 def test_of_large_inputs_two_are_checked_at_a_time_one_a_tenant_and_small_ones_pass_them_by():
     large = {"enqueued_tokens": 10_000_000}
     open_ones = [

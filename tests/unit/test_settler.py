@@ -224,6 +224,18 @@ def test_a_commit_whose_answer_was_lost_is_already_made_and_charged_once():
     assert [move.name for move in table.store.made] == ["commit"]
 
 
+def test_whole_tasks_are_committed_in_a_list_by_one_write_of_their_parts_and_one_of_their_moves():
+    tables = [Table(id=name).feed(10).finish(*range(10)) for name in ("j.0", "j.1")]
+    store = a_store(a_job(), *[table.task for table in tables])
+    settler = Settler(store=store, sink=MemorySink(), clock=ManualClock())
+    store.lost_answers = 1
+    answers = settler.finish_all([table.work for table in tables])
+    assert (answers, store.calls) == ([Answer.ALREADY] * 2, 2)
+    assert {name: task.state for name, task in store.board.tasks.items()} == dict.fromkeys(
+        ("j.0", "j.1"), TaskState.DONE
+    )
+
+
 def test_a_database_that_stays_away_ends_the_wait():
     table = Table().feed(10).finish(*range(10))
     table.store.away = 1000

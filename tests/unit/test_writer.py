@@ -140,6 +140,21 @@ def test_items_for_the_same_work_are_carried_out_in_one_call(notes):
     writer.close()
 
 
+def test_items_of_the_same_work_are_one_call_whatever_stands_between_them(notes):
+    calls = []
+
+    def double(done, items):
+        calls.append(sorted(items))
+        return [2 * item for item in items]
+
+    writer = a_writer(notes, linger_s=3600.0, members=5)
+    runs = [lambda: writer.run_all(double, [1]), lambda: writer.run(note("a")), lambda: writer.run_all(double, [2, 3])]
+    runs += [lambda: writer.run(note("b")), lambda: writer.run_all(double, [4])]
+    assert together(writer, runs, run=lambda one: one()) == [[2], "A", [4, 6], "B", [8]]
+    assert (calls, [sorted(done) for done in notes.committed]) == ([[1, 2, 3, 4]], [["a", "b"]])
+    writer.close()
+
+
 def test_items_that_fail_fail_for_their_caller_alone(notes):
     def invert(done, items):
         done.append("inverted")
