@@ -235,6 +235,7 @@ def deploy(settings: Settings) -> None:
         max_queued_requests=_QUEUED,
         graceful_shutdown_timeout_s=settings.stop_grace_s,
         ray_actor_options={"num_cpus": 0},
+        logging_config={"enable_access_log": False},  # our own log has the requests
     )
     ray_serve.run(ingress.bind(), name=APP, route_prefix="/")
 

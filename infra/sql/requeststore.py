@@ -36,7 +36,8 @@ class SqlRequests(Shelf):
         return self._post_each(postings)
 
     def _post(self, postings: Sequence[Posting]) -> list[Answer]:
-        return self._db.write_all(_carry_out, postings, linger_s=self._db.pace.linger_s)
+        """At once: a client waits for its end, and the poster has grouped what ended meanwhile."""
+        return self._db.write_all(_carry_out, postings, linger_s=0.0)
 
     def _post_each(self, postings: Sequence[Posting]) -> list[Answer]:
         answers, errors = [], []
