@@ -76,8 +76,9 @@ class Loop:
                 began_s = time.thread_time()
                 self._step()
                 if self._every_s:
-                    self._stop.wait(min(self._every_s, _REST * (time.thread_time() - began_s)))
-                    self._wake.wait(self._every_s)
+                    rest_s = min(self._every_s, _REST * (time.thread_time() - began_s))
+                    self._stop.wait(rest_s)
+                    self._wake.wait(self._every_s - rest_s)
                     self._wake.clear()
         except BaseException as error:  # the loop edge: whatever ended it is shown by the main thread
             log.error("loop_ended", loop=self._thread.name, error=repr(error), exc_info=error)

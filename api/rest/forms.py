@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -60,9 +61,12 @@ class Local:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
+        try:
+            with suppress(OSError):  # what could not be written is thrown away
+                self.close()
+        finally:
+            if self.path is not None:
+                self.path.unlink(missing_ok=True)
 
 
 class _Reader:

@@ -18,6 +18,7 @@ from api.rest.auth import key_of
 from api.rest.known import Known
 from api.rest.threads import threaded
 from jobs.errors import BadInput
+from jobs.tenancy import Scope
 
 _ROWS = "rows"
 _MOST_VALUES = 50_000
@@ -56,8 +57,8 @@ class KeyedRoute(APIRoute):
 
 
 class KeysRoute(KeyedRoute):
-    """What changes keys asks for the caller's own anew: a key that was revoked makes no other one. And what it changed
-    holds at once, here; in other processes within `api.rest.known.KEPT_S`.
+    """What outlives a key asks for the caller's own anew: one that was revoked makes no other one, and no webhook. And
+    what it changed holds at once, here; in other processes within `api.rest.known.KEPT_S`.
     """
 
     async def admit(self, request: Request) -> None:
@@ -71,7 +72,8 @@ class KeysRoute(KeyedRoute):
             try:
                 return await handle(request)
             finally:
-                if request.method == "POST":
+                caller = getattr(request.state, "caller", None)
+                if request.method == "POST" and caller is not None and caller.key.may(Scope.KEYS):
                     request.app.state.known.forget_callers()
 
         return handled

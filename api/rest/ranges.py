@@ -9,6 +9,7 @@ from typing import BinaryIO
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from api.rest.errors import body_of
+from jobs.errors import Unavailable
 
 _CHUNK = 1 << 20
 _SHORT_BYTES = 64 << 10
@@ -74,7 +75,10 @@ def _between(chunks: Iterator[bytes], start: int, stop: int) -> Iterator[bytes]:
 
 
 def stream(file: BinaryIO, size: int, asked: str | None, headers: dict[str, str], media_type: str) -> Response:
-    """The file's bytes, or those of the range; the file is closed at the end. Called in a thread."""
+    """The file's bytes, or those of the range; the file is closed at the end. Called in a thread.
+
+    Raises Unavailable.
+    """
     headers = {"accept-ranges": "bytes", **headers}
     try:
         part = part_of(asked, size)
@@ -86,7 +90,10 @@ def stream(file: BinaryIO, size: int, asked: str | None, headers: dict[str, str]
         headers["content-range"] = f"bytes {start}-{stop - 1}/{size}"
     status = 200 if part is None else 206
     if stop - start <= _SHORT_BYTES:
-        return Response(b"".join(_chunks(file, start, stop)), status, headers=headers, media_type=media_type)
+        content = b"".join(_chunks(file, start, stop))
+        if len(content) != stop - start:
+            raise Unavailable(reason=f"an object has {start + len(content)} bytes where its record has {size}")
+        return Response(content, status, headers=headers, media_type=media_type)
     headers["content-length"] = str(stop - start)
     return StreamingResponse(_chunks(file, start, stop), status, headers=headers, media_type=media_type)
 

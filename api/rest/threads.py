@@ -5,26 +5,14 @@ FastAPI itself would wake one to call an endpoint and another to write what it g
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import functools
 import inspect
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from pydantic import BaseModel
-
-T = TypeVar("T")
-_MOST = 40
-"""At a time, as FastAPI has it for endpoints of its own."""
-_threads = ThreadPoolExecutor(_MOST, thread_name_prefix="request")
-
-
-async def in_thread(work: Callable[[], T]) -> T:
-    """Its result. Whoever is cancelled waits no longer, but the work goes on to its end."""
-    return await asyncio.get_running_loop().run_in_executor(_threads, contextvars.copy_context().run, work)
 
 
 def threaded(endpoint: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,7 +22,7 @@ def threaded(endpoint: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(endpoint)
     async def called(**given: Any) -> Response:
-        return await in_thread(lambda: _answer(endpoint(**given)))
+        return await run_in_threadpool(lambda: _answer(endpoint(**given)))
 
     return called
 

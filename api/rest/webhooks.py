@@ -12,7 +12,7 @@ from api.rest.answers import posted, read
 from api.rest.auth import Caller, KeysManager
 from api.rest.errors import missing
 from api.rest.hook_schemas import DeletedEndpoint, EndpointBody, EndpointRequest, WebhookAsk
-from api.rest.keyed import KeyedRoute
+from api.rest.keyed import KeysRoute
 from api.rest.parts import Parts, parts_of
 from api.rest.replay import Turn, Turns
 from api.rest.schemas import Page
@@ -22,7 +22,7 @@ from jobs.errors import BadInput, NotFound
 from jobs.tenancy import Scope
 from jobs.webhooks import EVENTS, SECRET_BYTES, Webhook, secret_of
 
-router = APIRouter(prefix="/v1/webhook_endpoints", tags=["webhooks"], route_class=KeyedRoute)
+router = APIRouter(prefix="/v1/webhook_endpoints", tags=["webhooks"], route_class=KeysRoute)
 
 _MOST = 100
 

@@ -6,6 +6,7 @@ are 67 MB).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -109,14 +110,21 @@ def _manifest(
         head["parts_file"] = PARTS_NAME
     else:
         head["parts"] = [asdict(part) for part in parts]
-    return lists, (manifest_uri(job.folder), orjson.dumps(head, option=_LAID_OUT))
+    return lists, (manifest_uri(job.folder), _text(head))
+
+
+def _text(head: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(head, option=_LAID_OUT)
+    except TypeError:  # an amount beyond 64 bits, which orjson does not write
+        return json.dumps(head, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
 def read_manifest(objects: Objects, folder: str) -> Manifest | None:
     """None where there is none (yet). Raises StorageCorrupt."""
     uri = manifest_uri(folder)
     try:
-        head = orjson.loads(objects.read(uri))
+        head = json.loads(objects.read(uri))  # as orjson does not: whole numbers of any length
         entries = head.pop("parts", None)
         if entries is None:
             with objects.open(f"{folder}/{head['parts_file']}") as file:

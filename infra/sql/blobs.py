@@ -32,6 +32,8 @@ _FACTS = _KNOWN.where(_blob.uri == sa.bindparam("of_uri"))
 _LIST = _KNOWN.where(_blob.uri > sa.bindparam("after"), _blob.uri < sa.bindparam("end")).order_by(_blob.uri)
 _LIST = _LIST.limit(_PAGE)
 _COLUMNS = ("uri", "size", "stamp", "data")
+_COUNTED = {"preserve_rowcount": True}
+"""Else only UPDATE and DELETE tell how many rows they changed, whatever the driver."""
 _DATA = sa.select(_blob.data).where(_blob.uri == sa.bindparam("of_uri"))
 
 
@@ -73,6 +75,7 @@ class SqlObjects:
     def publish_many(self, pairs: Sequence[tuple[str, str]]) -> None:
         if pairs:
             self._db.write_list(_publish, [{"source": source, "target": target} for source, target in pairs])
+            self._recent.forget([target for _, target in pairs])
             self._recent.put([(target, data) for source, target in pairs if (data := self._recent.get(source))])
 
     def read(self, uri: str) -> bytes:
@@ -142,7 +145,8 @@ def _put(connection: sa.Connection, new: list[dict[str, Any]]) -> list[ObjectFac
 def _publish(connection: sa.Connection, pairs: list[dict[str, str]]) -> list[None]:
     """Copied inside the database; where one is there already, or has nothing to copy, looked at one by one."""
     ordered = sorted(pairs, key=itemgetter("target"))
-    if connection.execute(_copy(connection.dialect.name), ordered).rowcount != len(pairs):
+    copied = connection.execute(_copy(connection.dialect.name), ordered, execution_options=_COUNTED)
+    if copied.rowcount != len(pairs):
         _put(connection, [_row(pair["target"], _data(connection, pair["source"])) for pair in ordered])
     return [None for _ in pairs]
 

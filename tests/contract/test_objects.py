@@ -13,6 +13,7 @@ from infra.objects import RoutedObjects, S3Options, open_objects
 from infra.objects.local import path_of, scheme_of
 from jobs.errors import Exists, NotFound, Refused, StorageFull, Unavailable
 from jobs.ports.objects import ObjectFacts
+from tests.support.statements import said
 
 pytestmark = pytest.mark.contract
 local = pytest.mark.parametrize("folder", ["file-uri", "path"], indirect=True)
@@ -175,6 +176,17 @@ def test_many_are_published_and_deleted_as_one_by_one(objects, folder):
         objects.publish_many([(f"{folder}/0", f"{folder}/x"), (f"{folder}/nobody", f"{folder}/y")])
     objects.publish_many([])
     objects.delete_many([])
+
+
+def test_a_database_copies_what_is_published_in_one_go(objects, folder):
+    if "+db:" not in folder:
+        pytest.skip("elsewhere each name is a call of its own")
+    pairs = [(f"{folder}/_parts/{number}", f"{folder}/{number}") for number in range(20)]
+    objects.put_many([(source, b"rows") for source, _ in pairs])
+    with said(objects) as statements:
+        objects.publish_many(pairs)
+    assert [text.split()[0] for text, _ in statements if "blobs" in text] in (["INSERT"], ["INSERT"] * 20)
+    assert all(b"rows" not in repr(parameters).encode() for _, parameters in statements)
 
 
 def test_a_deleted_object_is_gone(objects, folder):

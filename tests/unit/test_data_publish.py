@@ -207,6 +207,14 @@ def test_a_crash_at_any_step_is_mended_by_doing_it_again(kit, monkeypatch, how):
     assert writes > 7
 
 
+def test_a_manifest_holds_an_amount_of_any_length(kit):
+    job = kit.submit(kit.parquet("in.parquet", {"x": range(3)}))
+    parts = [settled.part for settled in kit.run(job)]
+    final = Final(state=JobState.COMPLETED, reason="", usage=Usage(rows=3, outcomes={"ok": 3}), amount_pico=1 << 70)
+    FolderPublisher(kit.objects, kit.side().jobs).publish(job, parts, final)
+    assert read_manifest(kit.objects, job.folder).head["amount_pico"] == 1 << 70
+
+
 def test_leftovers_of_another_cut_are_removed_before_the_manifest(kit):
     job = kit.submit(kit.parquet("in.parquet", {"x": range(20)}))
     settled = kit.run(job)

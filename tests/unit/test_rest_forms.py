@@ -86,3 +86,10 @@ def test_a_full_disk_is_no_fault_of_the_form(tmp_path):
     (tmp_path / "new" / "file").symlink_to("/dev/full")
     with pytest.raises(StorageFull):
         read(a_form(("file", "in.jsonl", b"x" * (3 << 20))), tmp_path)
+
+
+def test_what_a_full_disk_did_not_take_is_thrown_away(tmp_path):
+    (path := tmp_path / "file").symlink_to("/dev/full")
+    with Local(lambda: path) as local:
+        local.write(b"x")
+    assert not path.is_symlink()

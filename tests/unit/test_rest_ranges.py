@@ -1,8 +1,11 @@
 """Which bytes a Range asks for."""
 
+import io
+
 import pytest
 
-from api.rest.ranges import part_of
+from api.rest.ranges import part_of, stream
+from jobs.errors import Unavailable
 
 pytestmark = pytest.mark.unit
 
@@ -36,3 +39,8 @@ def test_a_range_names_bytes_of_the_file(header, part):
 def test_a_range_outside_the_file_is_told_its_size(header):
     with pytest.raises(ValueError, match=r"^bytes \*/10$"):
         part_of(header, 10)
+
+
+def test_a_file_that_is_shorter_than_its_record_is_not_given_as_the_whole():
+    with pytest.raises(Unavailable, match="100 bytes where its record has 8000"):
+        stream(io.BytesIO(b"x" * 100), 8000, None, {}, "text/plain")

@@ -42,11 +42,20 @@ def everywhere(api):
     return b"".join(file.read_bytes() for file in files)
 
 
-def test_a_key_that_was_revoked_elsewhere_makes_no_other_one_also_where_it_is_remembered(api, admin):
+def test_a_key_that_was_revoked_elsewhere_makes_nothing_that_stays_also_where_it_is_remembered(api, admin):
     made = post(admin, "/v1/keys", role="admin", scopes=["keys", "jobs.read"]).json()
     before = opens(api, made["key"])
     api.home.store.end_key(made["id"], tenant=None, at=None, actor="test")
-    assert (before, post(api.http(made["key"]), "/v1/keys").status_code) == (200, 401)
+    paths = ("/v1/keys", "/v1/webhook_endpoints")
+    assert (before, [post(api.http(made["key"]), path).status_code for path in paths]) == (200, [401, 401])
+
+
+def test_nobody_without_a_key_makes_the_api_forget_the_others(api, admin):
+    admin.get("/v1/keys")
+    known = api.served._app.state.known._callers._known
+    before = dict(known)
+    refused = post(api.http("nm_unknown"), "/v1/keys").status_code
+    assert (refused, dict(known) == before, len(before) > 0) == (401, True, True)
 
 
 def test_a_key_is_made_shown_once_and_opens_what_it_was_made_for(api, admin, tenant):

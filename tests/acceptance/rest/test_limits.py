@@ -83,7 +83,7 @@ def test_nor_may_the_headers_of_a_later_request_take_their_time(strict):
     [
         b"GET /healthz HTTP/1.1\r\nx-long: ",
         b"GET /",
-        b"POST /v1/jobs HTTP/1.1\r\nauthorization: Bearer KEY\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: ",
+        b"POST /v1/jobs HTTP/1.1\r\nhost: x\r\nauthorization: Bearer KEY\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: ",
     ],
     ids=["a header", "an address", "a trailer"],
 )
