@@ -19,6 +19,7 @@ from api.rest.alone import NoFront
 from api.rest.app import make_app
 from api.rest.parts import Limits, Parts
 from api.rest.patience import patient
+from api.rest.threads import abandon
 from infra.bootstrap import MIB, Home, open_home
 from infra.data.inline import table_of
 from infra.data.line_rules import ModelFacts
@@ -151,6 +152,7 @@ class Served:
         self._app.state.parts.closing.set()
         self._server.should_exit = True
         self._thread.join(self._grace_s + 5)
+        abandon()
         return not self._thread.is_alive()
 
 

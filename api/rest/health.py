@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from api.rest.answers import EVERYWHERE, answers
 from api.rest.parts import parts_of
+from api.rest.threads import in_thread
 from jobs.errors import Unavailable
 
 router = APIRouter(tags=["health"])
@@ -33,10 +34,12 @@ async def healthz() -> Health:
 
 
 @router.get("/readyz", responses=answers(*EVERYWHERE), summary="Can it serve?")
-def readyz(request: Request) -> Health:
-    """Asks the database; 503 while it does not answer, and once the server is stopping."""
+async def readyz(request: Request) -> Health:
+    """Asks the database, by the threads that all requests share; 503 while it does not answer, and once the server is
+    stopping.
+    """
     parts = parts_of(request)
     if parts.closing.is_set():
         raise Stopping
-    parts.store.now()
+    await in_thread(parts.store.now)
     return Health()

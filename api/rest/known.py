@@ -12,10 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from fastapi.concurrency import run_in_threadpool
-
 from api.rest.auth import Caller, caller_of, check_opens
 from api.rest.parts import Parts
+from api.rest.threads import in_thread
 from jobs.errors import NoPrice, NotFound
 from jobs.model import Price, Value
 from jobs.naming import names_of, pool_behind
@@ -59,7 +58,7 @@ class Recent(Generic[T]):
     async def _ask(self, key: object, ask: Callable[[], T]) -> T:
         until = self._monotonic() + self._kept_s  # from before the question: what changes meanwhile is seen in time
         try:
-            answer = await run_in_threadpool(ask)
+            answer = await in_thread(ask)
         finally:
             wanted = self._asked.get(key) is asyncio.current_task()
             if wanted:
