@@ -1,7 +1,6 @@
 """Interactive requests through a real `nightmill up` to real models, on one start of their engines."""
 
 import json
-from itertools import count
 
 import pytest
 
@@ -46,7 +45,6 @@ ASKED = {
 }
 SHORT, LONG = 96, 2000
 """Tokens of a row."""
-NUMBERS = count(1)
 
 
 @pytest.fixture(scope="module")
@@ -61,16 +59,6 @@ def up(tmp_path_factory):
         for model in MODELS.values():
             opened.ready(opened.client(opened.key("first")), model, within_s=240)
         yield opened
-
-
-@pytest.fixture
-def tenant():
-    return f"tenant-{next(NUMBERS)}"
-
-
-@pytest.fixture
-def client(up, tenant):
-    return up.client(up.key(tenant))
 
 
 @pytest.mark.parametrize("endpoint", BODIES)

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from itertools import count
 
 import openai
 import pytest
@@ -31,7 +30,6 @@ model = "embedder"
 purpose = "embedding"
 min_workers = 1
 """
-NUMBERS = count(1)
 
 
 @pytest.fixture(scope="module")
@@ -41,16 +39,6 @@ def up(tmp_path_factory):
         for model in ("fake", "slow", "embedder"):
             opened.ready(client, model)
         yield opened
-
-
-@pytest.fixture
-def tenant():
-    return f"tenant-{next(NUMBERS)}"
-
-
-@pytest.fixture
-def client(up, tenant):
-    return up.client(up.key(tenant))
 
 
 @pytest.mark.parametrize("endpoint", BODIES)
