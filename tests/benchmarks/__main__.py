@@ -8,6 +8,7 @@
 of the REST API, only where named (`make bench-api`):
 
     api            creates, reads, inline rows, batches of one line, large files; by uvicorn and by Ray Serve
+    large_batch    one batch of five million lines, from the upload to every line's result (embedded)
 
 of interactive requests, only where named (`make bench-interactive`):
 
@@ -24,8 +25,8 @@ and of a cluster, only where named (`make bench-cluster`):
 ROUNDS (5; cluster 3): rounds of those that compare. ROWS (1,000,000): rows of million and cluster. WORKERS (1): of the
 cluster's pool. URGENT (100): small jobs of each priority. CHATS (4000): of cluster_vllm. Of the API: SECONDS (3) of
 each round of creates and reads, API_ROWS (100,000), BATCHES (1000), UPLOAD_MIB (256) and DOWNLOAD_MIB (1024) go through
-it; SERVE (1): 0 leaves Ray Serve out. Of interactive requests: TURN (10) seconds a turn; ROUNDS, SERVE. Files go to
-build/benchmarks.
+it; SERVE (1): 0 leaves Ray Serve out; LINES (5,000,000) of large_batch. Of interactive requests: TURN (10) seconds a
+turn; ROUNDS, SERVE. Files go to build/benchmarks.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from tests.benchmarks import (
     doors,
     embeddings,
     interactive,
+    large_batch,
     machine,
     million,
     urgent,
@@ -88,6 +90,7 @@ OF_THE_API: dict[str, Callable[[Path], None]] = {
         ),
         cluster=bool(_number("SERVE", 1)),
     ),
+    "large_batch": lambda folder: large_batch.run(folder, lines=_number("LINES", 5_000_000)),
 }
 
 

@@ -80,21 +80,21 @@ def _rows(api: Served, rows: int) -> None:
     round_ = api.ask(POSTERS, kind="calls", times=rows // each, method="POST", path="/v1/jobs", body=json.dumps(body))
     rate = round_.a_second * each
     jobs = [json.loads(answer)["id"] for one in round_.told for answer in one.answers]
-    until(lambda: all(_get(api, f"/v1/jobs/{job}")["state"] == "completed" for job in jobs), PATIENCE_S)
+    until(lambda: all(get(api, f"/v1/jobs/{job}")["state"] == "completed" for job in jobs), PATIENCE_S)
     ended_s = time.time() - min(one.began_at for one in round_.told)
     print(table("inline rows", [(f"posts of {each:,}, {POSTERS} clients", round_)]))
     print(f"{rate:,.0f} rows a second accepted (goal: {GOAL_ROWS:,}), {rows / ended_s:,.0f} to the end", flush=True)
 
 
 def _reads(api: Served, seconds: float) -> None:
-    job = _get(api, "/v1/jobs?limit=1")["data"][0]["id"]
+    job = get(api, "/v1/jobs?limit=1")["data"][0]["id"]
     rounds = [(f"{n} clients", api.ask(n, kind="calls", seconds=seconds, path=f"/v1/jobs/{job}")) for n in CLIENTS]
     print(table("job reads", rounds), flush=True)
 
 
 def _creates(api: Served, seconds: float) -> None:
     """The batches before are worked on meanwhile."""
-    answer = json.loads(_send(api, "POST", "/v1/files", form(LINE.encode()), FORM))
+    answer = json.loads(send(api, "POST", "/v1/files", form(LINE.encode()), FORM))
     body = {"input_file_id": answer["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"}
     asked = {"kind": "calls", "method": "POST", "path": "/v1/batches", "body": json.dumps(body)}
     rounds = [(f"{n} clients", api.ask(n, seconds=seconds, **asked)) for n in CLIENTS]
@@ -160,7 +160,7 @@ def _upload(api: Served, mib: int) -> str:
         yield tail + end
 
     size = len(head) + whole * len(chunk) + len(tail) + len(end)
-    answer = json.loads(_send(api, "POST", "/v1/files", body(), FORM, size))
+    answer = json.loads(send(api, "POST", "/v1/files", body(), FORM, size))
     return str(answer["id"])
 
 
@@ -176,11 +176,12 @@ def _download(api: Served, file: str, mib: int) -> None:
         connection.close()
 
 
-def _get(api: Served, path: str) -> Any:
-    return json.loads(_send(api, "GET", path))
+def get(api: Served, path: str) -> Any:
+    """What it answers."""
+    return json.loads(send(api, "GET", path))
 
 
-def _send(
+def send(
     api: Served,
     method: str,
     path: str,
