@@ -24,7 +24,9 @@ from jobs.ranges import Range
 ROWS = 2
 MAX_EPOCH = 2
 FAULTS = int(os.environ.get("NIGHTMILL_MODEL_FAULTS", "1"))
-"""Faults along one path. Two take about a minute: `NIGHTMILL_MODEL_FAULTS=2`, which `make chaos` sets."""
+"""Faults along one path. Two take longer than the suite allows a test, some two minutes: `make chaos` sets
+`NIGHTMILL_MODEL_FAULTS=2` and a longer `--timeout`.
+"""
 pytestmark = pytest.mark.property
 
 Holds = Callable[[Guard, Task, JobState, int | None], bool]
