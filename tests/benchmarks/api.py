@@ -11,8 +11,9 @@ import http.client
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -151,28 +152,35 @@ def _upload(api: Served, mib: int) -> str:
     chunk = line * (MIB // len(line))
     whole, rest = divmod(mib * MIB, len(chunk))
     tail = line * (rest // len(line))
+    return upload(api, chain(repeat(chunk, whole), [tail]), whole * len(chunk) + len(tail))
+
+
+def upload(api: Served, pieces: Iterable[bytes], size: int) -> str:
+    """A file that comes in pieces, of so many bytes in all; its id."""
     head, end = form_ends("large.jsonl")
-
-    def body() -> Iterator[bytes]:
-        yield head
-        for _ in range(whole):
-            yield chunk
-        yield tail + end
-
-    size = len(head) + whole * len(chunk) + len(tail) + len(end)
-    answer = json.loads(send(api, "POST", "/v1/files", body(), FORM, size))
-    return str(answer["id"])
+    body = chain([head], pieces, [end])
+    return str(json.loads(send(api, "POST", "/v1/files", body, FORM, len(head) + size + len(end)))["id"])
 
 
 def _download(api: Served, file: str, mib: int) -> None:
     left = mib * MIB
     while left > 0:
-        connection = http.client.HTTPConnection(api.host, api.port, timeout=PATIENCE_S)
-        connection.request("GET", f"/v1/files/{file}/content", headers={"authorization": f"Bearer {api.key}"})
-        answer = connection.getresponse()
-        assert answer.status == http.client.OK, answer.read(300)
-        while left > 0 and (data := answer.read(MIB)):
+        for data in content(api, file):
             left -= len(data)
+            if left <= 0:
+                break
+
+
+def content(api: Served, file: str) -> Iterator[bytes]:
+    """Of a file, a MiB at a time."""
+    connection = http.client.HTTPConnection(api.host, api.port, timeout=PATIENCE_S)
+    connection.request("GET", f"/v1/files/{file}/content", headers={"authorization": f"Bearer {api.key}"})
+    answer = connection.getresponse()
+    assert answer.status == http.client.OK, answer.read(300)
+    try:
+        while data := answer.read(MIB):
+            yield data
+    finally:
         connection.close()
 
 

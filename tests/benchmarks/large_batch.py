@@ -5,15 +5,14 @@ uploaded, the batch checked and run, its output read back. Each line must have c
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from tests.benchmarks.api import MIB, PATIENCE_S, get, send
-from tests.benchmarks.callers import FORM, form_ends
+from tests.benchmarks.api import MIB, content, get, send, upload
 from tests.benchmarks.served import Served, served
 from tests.benchmarks.watch import watching
 
@@ -30,9 +29,10 @@ NAME = re.compile(rb'"custom_id":\s*"(\d+)"')
 def run(folder: Path, lines: int) -> None:
     """Print what each step took. Raises RuntimeError where a line has no result or more than one."""
     with served(folder / "embedded", cluster=False) as api:
+        size = sum(len(piece) for piece in _pieces(lines))
         with watching(api.tree):
             began = time.monotonic()
-            file = _upload(api, lines)
+            file = upload(api, _pieces(lines), size)
             began = _told("uploaded", lines, began)
             ended = _batch(api, file, lines, began)
             if ended["status"] != "completed":
@@ -44,7 +44,7 @@ def run(folder: Path, lines: int) -> None:
         print(f"peak of the server's memory: {peak / MIB:,.0f} MiB", flush=True)
 
 
-def _batch(api: Served, file: str, lines: int, began: float) -> dict[str, object]:
+def _batch(api: Served, file: str, lines: int, began: float) -> Any:
     """From the create to the end."""
     asked = {"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
     batch = json.loads(send(api, "POST", "/v1/batches", json.dumps(asked).encode()))
@@ -54,8 +54,7 @@ def _batch(api: Served, file: str, lines: int, began: float) -> dict[str, object
         batch = get(api, f"/v1/batches/{batch['id']}")
         if batch["status"] != state:
             began, state = _told(f"{state} until it was {batch['status']}", lines, began), batch["status"]
-    ended: dict[str, object] = batch
-    return ended
+    return batch
 
 
 def _told(what: str, lines: int, began: float) -> float:
@@ -65,35 +64,18 @@ def _told(what: str, lines: int, began: float) -> float:
     return now
 
 
-def _upload(api: Served, lines: int) -> str:
-    head, end = form_ends("large.jsonl")
-    size = len(head) + len(end) + sum(len(piece) for piece in _pieces(lines))
-
-    def body() -> Iterator[bytes]:
-        yield head
-        yield from _pieces(lines)
-        yield end
-
-    return str(json.loads(send(api, "POST", "/v1/files", body(), FORM, size))["id"])
-
-
 def _pieces(lines: int) -> Iterator[bytes]:
     for first in range(0, lines, PIECE):
         names = range(first, min(first + PIECE, lines))
         yield "".join(f'{{"custom_id":"{name}",{REST}' for name in names).encode()
 
 
-def _check(api: Served, file: object, lines: int) -> None:
-    """Read the output a MiB at a time."""
-    connection = http.client.HTTPConnection(api.host, api.port, timeout=PATIENCE_S)
-    connection.request("GET", f"/v1/files/{file}/content", headers={"authorization": f"Bearer {api.key}"})
-    answer = connection.getresponse()
+def _check(api: Served, file: str, lines: int) -> None:
     seen, rest, read = bytearray(lines), b"", 0
-    while data := answer.read(MIB):
+    for data in content(api, file):
         whole, _, rest = (rest + data).rpartition(b"\n")
         for name in NAME.findall(whole):
             seen[int(name)] = min(2, seen[int(name)] + 1)
             read += 1
-    connection.close()
     if rest or seen.count(1) != lines or read != lines:
         raise RuntimeError(f"{seen.count(0):,} lines have no result, {seen.count(2):,} more than one")
