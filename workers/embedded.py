@@ -1,6 +1,7 @@
-"""Composition root of `nightmill up` in one process: every pool's scheduler, dispatcher and workers, as threads.
+"""Composition root of `nightmill up` on one machine: every pool's dispatcher and workers, as threads.
 
-The same parts as in a cluster; engines are processes of their own here too. What crosses Ray there is a call here.
+The same parts as in a cluster; engines are processes of their own here too, and so is the scheduling, unless it is to
+be in this one. What crosses Ray there is a call here.
 """
 
 from __future__ import annotations
@@ -9,46 +10,34 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from infra.bootstrap import Home
 from infra.locks import FileLock
-from jobs.figures import Sample
+from jobs.figures import Sample, Source
 from jobs.model import Job, Task, Usage
 from jobs.pools import Pool, hands_of
 from jobs.ports.live import Door
 from jobs.topics import dead_topic, topics_of
+from workers.apart import Apart
 from workers.crews import Crowd, Room
 from workers.dispatcher import Dispatcher
-from workers.figures import dispatcher_figures, fleet_figures, ingress_figures, scheduler_figures
+from workers.figures import dispatcher_figures, fleet_figures
 from workers.finding import PoolWays
-from workers.ingress import Ingress, ingress_loops
 from workers.loops import Alarm, Loop, steady
-from workers.main import ingress_of, tidy
-from workers.pool_scheduler import PoolScheduler
+from workers.main import database_figures
 from workers.pool_worker import PoolWorker
 from workers.reaper import end_lease
 from workers.reports import Phase, Report
-from workers.wiring import (
-    Planners,
-    delivering_of,
-    dispatcher_of_pool,
-    fleet_of,
-    front_of,
-    scheduler_of_pool,
-    sweep_files,
-    worker_of_pool,
-)
+from workers.scheduling import Scheduling
+from workers.wiring import dispatcher_of_pool, fleet_of, front_of, worker_of_pool
 
 log = structlog.get_logger()
 
-TICK_S = 0.1
 LOOK_S = 0.1
 FLEET_S = 0.5
-TIDY_S = 30.0
-DELIVER_S = 0.5
 PROBE_S = 0.25
 
 
@@ -138,59 +127,53 @@ class Embedded:
         self._ground = LocalGround(home)
         self._fleet = fleet_of(home, pools, self._ground)
         self.front = front_of(home, PoolWays(pools=pools, doors_of=self._ground.doors, ask=self._asked))
-        self._schedulers: dict[str, PoolScheduler] = {}
         self._dispatchers: dict[str, Dispatcher] = {}
         self._hands = {pool.name: hands_of(pool, pools) for pool in pools}
-        self._ingress: Ingress | None = None
-        self._delivering = delivering_of(home)
-        self._planners = Planners()
+        self._scheduling: Scheduling | Apart = (
+            Apart(replace(home.settings, pools=tuple(pools)), self.alarm, workers=self._workers)
+            if home.settings.up_processes > 1
+            else Scheduling(home, pools, self.alarm, workers=self._workers)
+        )
         self._guard = threading.Lock()
-        self._tick = self._loop("tick", self._step_schedulers, TICK_S)
         self._fleet_loop = self._loop("fleet", self._step_fleet, FLEET_S)
-        self._loops = [self._tick, self._fleet_loop, self._loop("seal", lambda: tidy(home), TIDY_S)]
-        self._loops.append(self._loop("probes", self.front.step, PROBE_S))
-        self._loops.append(self._loop("webhooks", self._delivering.step, DELIVER_S))
-        if (every_s := home.settings.sweep_every_s) > 0:
-            self._loops.append(self._loop("sweep", lambda: sweep_files(home), every_s))
+        self._loops = [self._fleet_loop, self._loop("probes", self.front.step, PROBE_S)]
 
     def start(self) -> None:
-        """Take the lead of every pool and begin. Raises Unavailable where a backend does not answer."""
-        home = self._home
-        owner = home.locks.owner(f"scheduler-{os.getpid()}")
-        tidy(home)
+        """Begin, and take the lead of every pool. Raises Unavailable where a backend does not answer."""
+        prefix = self._home.settings.topic_prefix
         for pool in self.pools:
-            home.broker.ensure_topics(
-                [*topics_of(home.settings.topic_prefix, [pool.name]), dead_topic(home.settings.topic_prefix)]
-            )
-            leader = home.store.lead(pool.name, owner)
-            self._schedulers[pool.name] = scheduler_of_pool(home, pool, leader, self._planners)
+            self._home.broker.ensure_topics([*topics_of(prefix, [pool.name]), dead_topic(prefix)])
             self._loops += self._dispatch(pool)
-        if (ingress := ingress_of(home, self.pools)) is not None:
-            self._ingress = ingress
-            self._loops += ingress_loops(ingress, self.alarm)
         for loop in self._loops:
             loop.start()
+        self._scheduling.start()
 
     def reports(self) -> list[Report]:
         """Of all workers, by name."""
         with self._guard:
             return [report for s in self._fleet.standings.values() for _, report in sorted(s.reports.items())]
 
-    def figures(self) -> Iterator[Sample]:
-        """Of all its parts."""
-        for scheduler in [*self._schedulers.values()]:
-            yield from scheduler_figures(scheduler)
+    def sources(self) -> list[Source]:
+        """What shows the figures of this process."""
+        if isinstance(self._scheduling, Apart):
+            return [self._figures]
+        return [self._figures, self._scheduling.figures, database_figures(self._home)]
+
+    @property
+    def elsewhere(self) -> str:
+        """Where the figures of the scheduling are, if it has a process of its own that shows some."""
+        return self._scheduling.target if isinstance(self._scheduling, Apart) else ""
+
+    def _figures(self) -> Iterator[Sample]:
         for pool, dispatcher in [*self._dispatchers.items()]:
             yield from dispatcher_figures(dispatcher, pool)
         yield from self._ground.figures()
         yield from fleet_figures(self._fleet)
         yield from self.front.figures()
-        if self._ingress is not None:
-            yield from ingress_figures(self._ingress)
 
     def wake(self) -> None:
         """There is something new to schedule. The fleet looks often enough by itself, unless a pool sleeps."""
-        self._tick.wake()
+        self._scheduling.wake()
         if not all(self._ground.workers(pool.name) for pool in self.pools):
             self._fleet_loop.wake()
 
@@ -202,13 +185,12 @@ class Embedded:
         while not (drained := self._fleet.empty) and time.monotonic() < until and not self.alarm.rang:
             self._fleet_loop.wake()
             time.sleep(LOOK_S)
+        self._scheduling.close()
         for loop in reversed(self._loops):
             loop.stop()
         for pool in self.pools:
             for name in self._ground.workers(pool.name):
                 self._ground.remove(name)
-        self._planners.close()
-        self._delivering.close()
         return drained
 
     # ---- the loops ------------------------------------------------------------------------------
@@ -216,9 +198,9 @@ class Embedded:
     def _loop(self, name: str, step: Callable[[], object], every_s: float = 0.0) -> Loop:
         return Loop(name, steady(step), self.alarm, every_s=every_s)
 
-    def _step_schedulers(self) -> None:
-        for name, scheduler in self._schedulers.items():
-            scheduler.step(sum(len(self._ground.workers(pool)) for pool in self._hands[name]))
+    def _workers(self) -> dict[str, int]:
+        there = {pool.name: len(self._ground.workers(pool.name)) for pool in self.pools}
+        return {name: sum(there[hand] for hand in hands) for name, hands in self._hands.items()}
 
     def _asked(self, pool: str, short: bool) -> float:  # noqa: FBT001 - see `PoolWays`
         """Requests come. Whoever is to have a worker should not wait for the fleet's next look."""
@@ -242,7 +224,7 @@ class Embedded:
 
         def lease() -> None:
             if dispatcher.lease_step():
-                self._tick.wake()
+                self._scheduling.wake()
 
         return [
             self._loop(f"look-{pool.name}", lambda: crowd.seen(ground.rooms(self._hands[pool.name])), LOOK_S),

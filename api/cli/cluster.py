@@ -52,7 +52,7 @@ class RayMissing(Refused):
 def up(
     app: AppContext, *, cluster: bool, config: Path | None, detach: bool, models: tuple[str, ...], as_json: bool
 ) -> Exit:
-    """Bring Nightmill up and show what runs: here, in this process, or on a Ray cluster.
+    """Bring Nightmill up and show what runs: here, on this machine, or on a Ray cluster.
 
     Without --cluster it needs nothing else: it serves the pools that the settings declare, or else every model that is
     ready, or the models given; engines start when there is work. Ctrl-C drains the workers.

@@ -47,7 +47,7 @@ COMMANDS: dict[str, Lazy] = {
     "webhooks": Lazy("webhooks", "webhooks", "Say who is told of the ends of jobs and batches, and see what was sent."),
     "audit": Lazy("audit", "audit", "Who changed tenants, keys, grants, aliases and prices."),
     "ledger": Lazy("ledger", "ledger", "Cost statements, balances, and a check of the book."),
-    "up": Lazy("cluster", "up", "Bring Nightmill up and show what runs: here, in this process, or on a Ray cluster."),
+    "up": Lazy("cluster", "up", "Bring Nightmill up and show what runs: here, on this machine, or on a Ray cluster."),
     "down": Lazy("cluster", "down", "Drain all workers and end Nightmill on the Ray cluster."),
     "pools": Lazy("pools", "pools", "List the declared pools, what waits for them, and their workers."),
     "workers": Lazy("pools", "workers", "List the workers of the cluster."),

@@ -1,4 +1,4 @@
-"""`nightmill up` without a cluster: pools and their workers in this process, until Ctrl-C."""
+"""`nightmill up` without a cluster: pools and their workers in this process, the scheduling beside it, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from api.cli.exits import Exit
 from api.cli.keys import first_key
 from api.cli.output import tell
 from api.serve import Live, serve
+from infra.cores import keep_to_one
+from infra.engines.environment import is_cpu_build
 from infra.heap import settle_heap
 from infra.locks import LockTaken
 from infra.models.shipped import FAKE as FAKE_ENGINE
@@ -24,13 +26,10 @@ from jobs.errors import BadInput, Conflict, NightmillError, Refused
 from jobs.model import Model
 from jobs.pools import Pool, pool_for
 from workers.embedded import Embedded
-from workers.loops import Loop, steady
-from workers.main import database_figures, show
+from workers.main import show
 from workers.reports import Phase, Report
-from workers.wiring import keeping_of
 
 _LOOK_S = 0.5
-_KEEP_S = 0.2
 _LEAVE_S = 30.0
 """Beyond the grace that rows in the engine have: for commits and for engines to end."""
 
@@ -61,10 +60,11 @@ def up_here(app: AppContext, names: Sequence[str], *, as_json: bool = False) -> 
             if model.engine == FAKE_ENGINE:
                 click.secho(FAKE, err=True, fg="red", bold=True)
         save_pools(home.settings.home, pools)
+        if app.settings.one_core == "yes" and not _compute_here(models):
+            keep_to_one(os.getpid())
         town = Embedded(home, pools)
         with _api(app, town) as url:
             save_address(home.settings.home, url)
-            town.start()
             _live(app, town, stopped, url, as_json=as_json)
     return Exit.OK
 
@@ -72,15 +72,17 @@ def up_here(app: AppContext, names: Sequence[str], *, as_json: bool = False) -> 
 def _live(app: AppContext, town: Embedded, stopped: threading.Event, url: str, *, as_json: bool) -> None:
     """What it is, then a line whenever something changes; after a signal it drains. Raises what ended a loop."""
     home = app.home
-    shown = show(home, {"role": "up"}, [town.figures, database_figures(home)])
+    shown = show(home, {"role": "up"}, town.sources())
+    town.start()
     key = first_key(app)
     settle_heap()
     up = f"Nightmill is up in {home.settings.home} with the pools: {_listed(town.pools)}\nREST API: {url}/v1"
-    facts = {"home": home.settings.home, "pools": [pool.name for pool in town.pools], "metrics": shown.target}
+    targets = [target for target in (shown.target, town.elsewhere) if target]
+    facts = {"home": home.settings.home, "pools": [pool.name for pool in town.pools], "metrics": targets}
     tell(up, as_json=as_json, event="up", url=url, first_key=key, **facts)
     if not as_json:
-        if shown.target:
-            click.echo(f"Figures for Prometheus: http://{shown.target}/metrics")
+        if targets:
+            click.echo(f"Figures for Prometheus: {' and '.join(f'http://{target}/metrics' for target in targets)}")
         if key is not None:
             click.echo(f"The first API key, an operator's, shown this once: {key}")
         click.echo("Ctrl-C drains the workers and ends it; jobs stay and go on at the next start.")
@@ -96,22 +98,12 @@ def _live(app: AppContext, town: Embedded, stopped: threading.Event, url: str, *
 
 @contextmanager
 def _api(app: AppContext, town: Embedded) -> Iterator[str]:
-    """The REST API and the keeper of batches beside the pools; where it listens. Raises PortTaken."""
-    keeping = keeping_of(app.home)
-    batches = Loop("batches", steady(keeping.step), town.alarm, every_s=_KEEP_S)
-
-    def wake() -> None:
-        batches.wake()
-        town.wake()
-
-    served = serve(app.home, wake=wake, live=Live(front=town.front))
-    batches.start()
+    """The REST API beside the pools; where it listens. Raises PortTaken."""
+    served = serve(app.home, wake=town.wake, live=Live(front=town.front))
     try:
         yield served.url
     finally:
         served.stop()
-        batches.stop()
-        keeping.close()
 
 
 def _pools(app: AppContext, names: Sequence[str]) -> tuple[list[Pool], list[Model]]:
@@ -144,6 +136,11 @@ def _ready(app: AppContext, name: str) -> Model | None:
     except NightmillError:
         return None
     return None if model.engine == FAKE_ENGINE else model
+
+
+def _compute_here(models: Sequence[Model]) -> bool:
+    """Whether an engine of these needs every core: what holds up one of its threads holds up all of them."""
+    return is_cpu_build() and any(model.engine != FAKE_ENGINE for model in models)
 
 
 def _listed(pools: Sequence[Pool]) -> str:

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Self
 
 import pyarrow as pa
 
+from infra.cores import all_cores
 from infra.data.bounds import GIB, MIB, ParquetBounds
 from infra.data.schema import load_schema
 from infra.engines.frames import Frame, FrameReader, encode_frame
@@ -140,15 +141,16 @@ class _Child:
         self._sock, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-m", "infra.data.look_child", str(theirs.fileno()), str(memory_bytes)]
         try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env={**_PLAIN_MEMORY, **{name: os.environ[name] for name in _PASSED_ON if name in os.environ}},
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
+            with all_cores():
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    env={**_PLAIN_MEMORY, **{name: os.environ[name] for name in _PASSED_ON if name in os.environ}},
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
         except OSError:
             self._sock.close()
             raise

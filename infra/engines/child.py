@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from infra.cores import all_cores
 from infra.engines.group import end_group, shared_memory
 from infra.engines.last_words import read_tail
 from infra.engines.link import Link
@@ -29,7 +30,7 @@ class Child:
         life_read, self._life = os.pipe()
         command = [sys.executable, "-P", "-m", "infra.engines.host", str(theirs.fileno()), str(life_read)]
         try:
-            with log_path.open("ab") as log:
+            with log_path.open("ab") as log, all_cores():
                 self._process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
+from infra.cores import allowed_cpus
 from infra.engines.spec import EngineSpec
 
 PACKAGE_ROOT = Path(__file__).resolve().parents[2]
@@ -50,11 +51,6 @@ def cpu_defaults(spec: EngineSpec, cpus: Sequence[int]) -> dict[str, str]:
     if one_worker and len(cpus) <= SMALL_MACHINE_CPUS:
         defaults["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(map(str, cpus))
     return defaults
-
-
-def allowed_cpus() -> list[int]:
-    """The CPUs that this process may use; none where the system does not say."""
-    return sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
 
 
 def find_preloads(folders: Iterable[Path]) -> list[str]:

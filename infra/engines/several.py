@@ -12,7 +12,8 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TypeVar
 
-from infra.engines.environment import allowed_cpus, is_cpu_build
+from infra.cores import allowed_cpus
+from infra.engines.environment import is_cpu_build
 from infra.engines.link import Bell, wait
 from infra.engines.process import LOOK_S, EngineProcess
 from infra.engines.spec import EngineSpec

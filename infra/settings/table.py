@@ -269,6 +269,20 @@ class Settings(Value):
         "Address on which they are shown. Who can reach it can read them: `0.0.0.0` only where a firewall says who.",
     )
 
+    up_processes: int = _setting(
+        2,
+        "Processes of `nightmill up` without a cluster, beside those of engines. 1: what schedules and keeps batches "
+        "shares the API's, which takes less memory and lets small batches through at half the rate.",
+        "processes",
+        low=1,
+        high=2,
+    )
+    one_core: str = _setting(
+        "yes",
+        "Whether each of them keeps to one core, which takes less of the machine and lets more small batches through. "
+        "Never beside an engine that computes on the CPU.",
+        choices=("yes", "no"),
+    )
     api_host: str = _setting("127.0.0.1", "Address that the REST API listens on; `0.0.0.0` for all of the machine's.")
     api_port: int = _setting(8000, "Its port; 0 for any that is free.", "port", low=0, high=65_535)
     api_replicas: int = _setting(

@@ -35,6 +35,8 @@ COMPOSITION_ROOTS = (
     "workers/main.py",
     "workers/wiring.py",
     "workers/embedded.py",
+    "workers/scheduling.py",
+    "workers/apart.py",
     "workers/actors/",
     "infra/bootstrap.py",
 )

@@ -24,7 +24,7 @@ from ray.data.llm import build_processor, vLLMEngineProcessorConfig
 from ray.llm._internal.batch.stages.chat_template_stage import ChatTemplateUDF
 from ray.llm._internal.batch.stages.vllm_engine_stage import vLLMEngineStageUDF
 
-from infra.engines.environment import allowed_cpus
+from infra.cores import allowed_cpus
 from tests.benchmarks.against_vllm import WORKERS_PRELOAD
 
 BATCH_ROWS, BATCHES = 64, 8

@@ -22,8 +22,6 @@ from jobs.ports.limiting import Limiter
 from jobs.ports.live import Front
 from jobs.tenancy import MEMBER_SCOPES, ApiKey, Role, Tenant, digest_of
 from workers.embedded import Embedded
-from workers.loops import Alarm, Loop, steady
-from workers.wiring import keeping_of
 
 URL = "/v1/chat/completions"
 PATIENCE_S = 30.0
@@ -98,22 +96,14 @@ def talking(folder: Path, *, front: Front, limiter: Limiter | None = None, **set
 
 @contextmanager
 def town(folder: Path, *, engine_args: Mapping[str, Any] | None = None, **settings: Any) -> Iterator[Town]:
-    """engine_args: of the fake engine. settings: see `a_home`."""
+    """All of it in this process, unless told otherwise. engine_args: of the fake engine. settings: see `a_home`."""
     logging = structlog.get_config()
-    home = a_home(folder, **settings)
+    home = a_home(folder, **{"up_processes": 1, **settings})
     pool = pool_for(home.registry.resolve("fake")).evolve(engine_args=engine_args or {})
     home.__dict__["pools"] = (pool,)
-    mill, alarm = Embedded(home, [pool]), Alarm()
-    keeping = keeping_of(home)
-    keeper = Loop("keeper", steady(keeping.step), alarm, every_s=0.1)
+    mill = Embedded(home, [pool])
     mill.start()
-    keeper.start()
-
-    def wake() -> None:
-        keeper.wake()
-        mill.wake()
-
-    served = serve(home, wake=wake, live=Live(front=mill.front))
+    served = serve(home, wake=mill.wake, live=Live(front=mill.front))
     opened = Town(home=home, served=served, pools=(pool,))
     try:
         until(lambda: served.ready, "the API")
@@ -121,12 +111,9 @@ def town(folder: Path, *, engine_args: Mapping[str, Any] | None = None, **settin
     finally:
         opened.close()
         served.stop()
-        keeper.stop()
-        keeping.close()
         mill.close(10.0)
         home.close()
         structlog.configure(**logging)
-    assert alarm.error is None
     assert mill.alarm.error is None
 
 

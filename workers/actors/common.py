@@ -26,7 +26,6 @@ log = structlog.get_logger()
 FLEET, SCHEDULER, DISPATCHER, WORKER = "fleet", "scheduler", "dispatcher.", "worker."
 """Names of actors; the last two go on with the pool's or the worker's name."""
 
-TICK_S = 0.1
 LOOK_S = 0.2
 ROLL_CALL_S = 1.0
 FAULT_EXIT = 70
