@@ -41,8 +41,11 @@ def keep_to_one(nth: int) -> None:
 
 
 def next_one() -> int | None:
-    """What to tell `keep_to_one` in a process beside this one; None where this one has all cores."""
-    return None if _kept.nth is None else _kept.nth + 1
+    """What to tell `keep_to_one` in a process beside this one; None where this one has all cores.
+
+    It lies half of them away: neighbours are often two threads of one core.
+    """
+    return None if _kept.nth is None else _kept.nth + max(1, len(_kept.given) // 2)
 
 
 @contextmanager

@@ -9,23 +9,26 @@ ends at once. Its stdout says where its figures are, once it leads all pools, an
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import IO
+from typing import IO, Any
 
 import orjson
 import structlog
 
-from infra.bootstrap import open_home
+from infra.bootstrap import Home, open_home
 from infra.cores import all_cores, keep_to_one, next_one
+from infra.engines.environment import with_package
 from infra.heap import settle_heap
+from infra.metrics import Shown
 from infra.settings import Settings
 from infra.settings.wire import from_json, to_json
-from jobs.errors import Broken, Deposed, NightmillError
+from jobs.errors import Broken, NightmillError
 from workers.about import named_thread
 from workers.loops import Alarm, steady
 from workers.main import database_figures, show
@@ -34,14 +37,17 @@ from workers.scheduling import Scheduling
 log = structlog.get_logger()
 
 _FAULT_EXIT = 70
+_END = b"null\n"
 _TELL_S = 0.02
 """Between two lines: what it is told of comes hundreds of times a second, and a look deals with all of it."""
 _COUNT_S = 0.5
 """Between two counts of the workers, where nothing else is told."""
-_START_S = 30.0
 _END_S = 30.0
 _LEAST_S = 10.0
-"""A process that was killed is replaced, unless it lived for less."""
+"""A process that leads for less is not proven."""
+_TRIES = 3
+"""So many in a row may not be proven; and the very first one must come to lead."""
+_REST_S = 1.0
 
 
 class SchedulerEnded(Broken):
@@ -61,21 +67,21 @@ class Apart:
         self._alarm = alarm
         self._workers = workers
         self._new = threading.Event()
-        self._ready = threading.Event()
         self._closing = threading.Event()
         self._writing = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._threads = [named_thread("hear-scheduler", self._hear), named_thread("tell-scheduler", self._tell)]
+        self._hearing = named_thread("hear-scheduler", lambda: self._guarded(self._hear))
+        self._telling = named_thread("tell-scheduler", lambda: self._guarded(self._tell))
+        self._led_s: float | None = None
+        self.led = False
+        """Whether its process has led all pools."""
         self.target = ""
         """host:port of its figures; empty where it shows none."""
 
     def start(self) -> None:
-        """Give it a while to take the lead of all pools. Raises what its process failed at."""
-        for thread in self._threads:
-            thread.start()
-        self._ready.wait(_START_S)
-        if self._alarm.error is not None:
-            raise self._alarm.error
+        """Begin its process; `led` says when that is ready."""
+        self._hearing.start()
+        self._telling.start()
 
     def wake(self) -> None:
         """There is something new to schedule, or to keep."""
@@ -85,14 +91,20 @@ class Apart:
         """It ends what is under way, or is killed after a while. What is not done stays in the database."""
         self._closing.set()
         self._new.set()
-        hearing, _ = self._threads
-        hearing.join(_END_S)
-        if hearing.is_alive() and (process := self._process) is not None:
+        self._hearing.join(_END_S)
+        if self._hearing.is_alive() and (process := self._process) is not None:
             log.warning("scheduler_killed", after_s=_END_S)
             process.kill()
-            hearing.join()
+            self._hearing.join()
 
     # ---- threads --------------------------------------------------------------------------------
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # the thread's edge: whatever ended it is shown by the main thread
+            log.error("scheduler_lost", error=repr(error), exc_info=error)
+            self._alarm.ring(error)
 
     def _tell(self) -> None:
         told: Mapping[str, int] | None = None
@@ -101,45 +113,48 @@ class Apart:
             self._new.clear()
             now = self._workers()
             if woken or now != told:
-                self._write(now)
+                self._write(orjson.dumps(now) + b"\n")
                 told = now
                 time.sleep(_TELL_S)
-        self._write(None)
+        self._write(_END)
 
-    def _write(self, message: Mapping[str, int] | None) -> None:
+    def _write(self, line: bytes) -> None:
         """To one that is gone nothing needs to be told: `_hear` sees to it."""
         with self._writing, suppress(BrokenPipeError):
-            if self._process is not None and self._process.stdin is not None:
-                self._process.stdin.write(orjson.dumps(message) + b"\n")
+            if self._process is not None:
+                _whole(self._process.stdin, line)
 
     def _hear(self) -> None:
+        unproven = 0
         while not self._closing.is_set():
-            began_s = time.monotonic()
             process = self._begin()
             fault = self._listen(process)
             code = self._over(process)
             if self._closing.is_set():
                 return
-            if fault is None and time.monotonic() - began_s < _LEAST_S:
+            unproven = unproven + 1 if self._led_s is None or time.monotonic() - self._led_s < _LEAST_S else 0
+            if fault is None and (not self.led or unproven >= _TRIES):
                 fault = SchedulerEnded(reason=f"with exit code {code}, soon after its start")
             if fault is not None:
                 self._alarm.ring(fault)
-                self._ready.set()
                 return
             log.warning("scheduler_replaced", exit_code=code)
+            self._closing.wait(_REST_S * unproven)
 
     def _begin(self) -> subprocess.Popen[bytes]:
         core = next_one()
+        self._led_s = None
         with self._writing, all_cores():
             self._process = process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "workers.apart", *([] if core is None else [str(core)])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 bufsize=0,
+                env=with_package(os.environ),
                 process_group=0,  # the terminal's Ctrl-C is not for it
             )
             with suppress(BrokenPipeError):
-                _whole(process.stdin, self._settings + b"\n")
+                _whole(process.stdin, self._settings + b"\n" + (_END if self._closing.is_set() else b""))
         self._new.set()
         return process
 
@@ -158,12 +173,10 @@ class Apart:
         assert process.stdout is not None
         for line in process.stdout:
             said = orjson.loads(line)
-            if "deposed" in said:
-                return Deposed(**said["deposed"])
             if "failed" in said:
-                return SchedulerEnded(reason=said["failed"])
+                return _error_of(**said)
             self.target = said["figures"]
-            self._ready.set()
+            self._led_s, self.led = time.monotonic(), True
         return None
 
 
@@ -171,6 +184,18 @@ def _whole(out: IO[bytes] | None, data: bytes) -> None:
     assert out is not None
     while data:
         data = data[out.write(data) :]
+
+
+def _error_of(failed: str, code: str, data: Mapping[str, Any]) -> NightmillError:
+    """As it was raised there, so that it says and means the same here. failed: in words."""
+    known = {kind.code: kind for kind in _kinds(NightmillError)}
+    return known[code](**data) if code in known else SchedulerEnded(reason=failed)
+
+
+def _kinds(kind: type[NightmillError]) -> Iterator[type[NightmillError]]:
+    yield kind
+    for below in kind.__subclasses__():
+        yield from _kinds(below)
 
 
 # ---- the process itself -------------------------------------------------------------------------
@@ -184,11 +209,13 @@ class _Last(Alarm):
         self._out = out
 
     def ring(self, error: BaseException) -> None:
-        log.critical("process_ends", error=repr(error), exc_info=error)
-        reason = error.sentence if isinstance(error, NightmillError) else repr(error)
-        said = {"deposed": error.data} if isinstance(error, Deposed) else {"failed": reason}
-        self._out.write(orjson.dumps(said) + b"\n")
-        os._exit(_FAULT_EXIT)
+        try:
+            code, data = (error.code, error.data) if isinstance(error, NightmillError) else ("", {})
+            said = {"failed": repr(error), "code": code, "data": data}
+            _whole(self._out, orjson.dumps(said, default=str) + b"\n")
+            log.critical("process_ends", error=repr(error), exc_info=error)
+        finally:
+            os._exit(_FAULT_EXIT)
 
 
 class _Told:
@@ -201,14 +228,43 @@ class _Told:
         self._lines = lines
 
     def read(self) -> None:
+        """To its end, also while what is under way ends."""
         for line in self._lines:
             workers = orjson.loads(line)
             if workers is None:
                 self.end.set()
-                return
-            self.workers = workers
-            self.wake()
+            else:
+                self.workers = workers
+                self.wake()
         os._exit(0)
+
+
+class _Process:
+    """What there is once the backends answer."""
+
+    def __init__(self, home: Home, told: _Told, alarm: Alarm) -> None:
+        self._home = home
+        self._told = told
+        self._alarm = alarm
+        self._scheduling: Scheduling | None = None
+        self.shown: Shown | None = None
+
+    def start(self) -> None:
+        """Raises Unavailable: then again."""
+        home, told = self._home, self._told
+        scheduling = Scheduling(home, home.settings.pools, self._alarm, workers=lambda: told.workers)
+        figures = database_figures(home)
+        scheduling.start()
+        self._scheduling = scheduling
+        self.shown = show(home, {"role": "scheduler"}, [scheduling.figures, figures])
+        told.wake = scheduling.wake
+
+    def close(self) -> None:
+        if self._scheduling is not None:
+            self._scheduling.close()
+        if self.shown is not None:
+            self.shown.close()
+        self._home.close()
 
 
 def main() -> None:
@@ -217,31 +273,26 @@ def main() -> None:
         keep_to_one(int(sys.argv[1]))
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # nothing else may be said there
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)  # the process above decides; a handler, since children would ignore too
     alarm = _Last(out)
     structlog.contextvars.bind_contextvars(role="scheduler")
+    if not (settings := sys.stdin.buffer.readline()):
+        return
     try:
-        home = open_home(from_json(sys.stdin.buffer.readline()))
         told = _Told(sys.stdin.buffer)
+        process = _Process(open_home(from_json(settings)), told, alarm)
         named_thread("told", told.read).start()
-        scheduling = Scheduling(home, home.settings.pools, alarm, workers=lambda: told.workers)
-        shown = show(home, {"role": "scheduler"}, [scheduling.figures, database_figures(home)])
-        started = threading.Event()
-
-        def start() -> None:
-            scheduling.start()
-            started.set()
-
-        while not started.is_set():
-            steady(start)()
+        while not (process.shown or told.end.is_set()):
+            steady(process.start)()
+        if process.shown is not None:
+            out.write(orjson.dumps({"figures": process.shown.target}) + b"\n")
+        settle_heap()
+        told.end.wait()
+        process.close()
     except Exception as error:  # noqa: BLE001 - the process's edge
         alarm.ring(error)
-    told.wake = scheduling.wake
-    out.write(orjson.dumps({"figures": shown.target}) + b"\n")
-    settle_heap()
-    told.end.wait()
-    scheduling.close()
-    shown.close()
-    home.close()
+    os._exit(0)  # a thread still reads stdin, which Python would wait for
 
 
 if __name__ == "__main__":

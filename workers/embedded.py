@@ -37,7 +37,7 @@ from workers.wiring import dispatcher_of_pool, fleet_of, front_of, worker_of_poo
 log = structlog.get_logger()
 
 LOOK_S = 0.1
-FLEET_S = 0.5
+FLEET_S = 1.0
 PROBE_S = 0.25
 
 
@@ -139,7 +139,10 @@ class Embedded:
         self._loops = [self._fleet_loop, self._loop("probes", self.front.step, PROBE_S)]
 
     def start(self) -> None:
-        """Begin, and take the lead of every pool. Raises Unavailable where a backend does not answer."""
+        """Begin, and take the lead of every pool, or let the process that schedules take it: `led` says when it has.
+
+        Raises Unavailable where a backend does not answer.
+        """
         prefix = self._home.settings.topic_prefix
         for pool in self.pools:
             self._home.broker.ensure_topics([*topics_of(prefix, [pool.name]), dead_topic(prefix)])
@@ -158,6 +161,11 @@ class Embedded:
         if isinstance(self._scheduling, Apart):
             return [self._figures]
         return [self._figures, self._scheduling.figures, database_figures(self._home)]
+
+    @property
+    def led(self) -> bool:
+        """Whether somebody schedules."""
+        return not isinstance(self._scheduling, Apart) or self._scheduling.led
 
     @property
     def elsewhere(self) -> str:

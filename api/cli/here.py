@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -30,6 +31,9 @@ from workers.main import show
 from workers.reports import Phase, Report
 
 _LOOK_S = 0.5
+_LED_S = 0.05
+_FEW_WORKERS = 4
+_START_S = 30.0
 _LEAVE_S = 30.0
 """Beyond the grace that rows in the engine have: for commits and for engines to end."""
 
@@ -55,13 +59,13 @@ def up_here(app: AppContext, names: Sequence[str], *, as_json: bool = False) -> 
         raise UpAlready(pid=taken.pid) from None
     with claim, _stopping() as stopped:
         pools, models = _pools(app, names)
+        if _keeps_to_one_core(app, pools, models):
+            keep_to_one(os.getpid())
         for model in models:
             home.example_prices(model.name)
             if model.engine == FAKE_ENGINE:
                 click.secho(FAKE, err=True, fg="red", bold=True)
         save_pools(home.settings.home, pools)
-        if app.settings.one_core == "yes" and not _compute_here(models):
-            keep_to_one(os.getpid())
         town = Embedded(home, pools)
         with _api(app, town) as url:
             save_address(home.settings.home, url)
@@ -74,14 +78,15 @@ def _live(app: AppContext, town: Embedded, stopped: threading.Event, url: str, *
     home = app.home
     shown = show(home, {"role": "up"}, town.sources())
     town.start()
+    _until_led(town, stopped)
     key = first_key(app)
     settle_heap()
     up = f"Nightmill is up in {home.settings.home} with the pools: {_listed(town.pools)}\nREST API: {url}/v1"
-    targets = [target for target in (shown.target, town.elsewhere) if target]
-    facts = {"home": home.settings.home, "pools": [pool.name for pool in town.pools], "metrics": targets}
+    facts = {"home": home.settings.home, "pools": [pool.name for pool in town.pools]}
+    facts |= {"metrics": shown.target, "scheduler_metrics": town.elsewhere}
     tell(up, as_json=as_json, event="up", url=url, first_key=key, **facts)
     if not as_json:
-        if targets:
+        if targets := [target for target in (shown.target, town.elsewhere) if target]:
             click.echo(f"Figures for Prometheus: {' and '.join(f'http://{target}/metrics' for target in targets)}")
         if key is not None:
             click.echo(f"The first API key, an operator's, shown this once: {key}")
@@ -92,6 +97,15 @@ def _live(app: AppContext, town: Embedded, stopped: threading.Event, url: str, *
     shown.close()
     ended = "Nightmill is down." if drained else "Nightmill is down; what was not drained is done again."
     tell(ended, as_json=as_json, event="down", drained=drained)
+    if town.alarm.error is not None:
+        raise town.alarm.error
+
+
+def _until_led(town: Embedded, stopped: threading.Event) -> None:
+    """A backend that is away is waited for while jobs wait. Raises what the scheduler's process failed at."""
+    until = time.monotonic() + _START_S
+    while not (town.led or town.alarm.rang or stopped.is_set()) and time.monotonic() < until:
+        stopped.wait(_LED_S)
     if town.alarm.error is not None:
         raise town.alarm.error
 
@@ -138,9 +152,13 @@ def _ready(app: AppContext, name: str) -> Model | None:
     return None if model.engine == FAKE_ENGINE else model
 
 
-def _compute_here(models: Sequence[Model]) -> bool:
-    """Whether an engine of these needs every core: what holds up one of its threads holds up all of them."""
-    return is_cpu_build() and any(model.engine != FAKE_ENGINE for model in models)
+def _keeps_to_one_core(app: AppContext, pools: Sequence[Pool], models: Sequence[Model]) -> bool:
+    """Not beside an engine that needs every core: what holds up one of its threads holds up all of them. Nor with many
+    workers: what they compress and hash needs no interpreter.
+    """
+    computes = is_cpu_build() and any(model.engine != FAKE_ENGINE for model in models)
+    few = sum(pool.max_workers for pool in pools) <= _FEW_WORKERS
+    return app.settings.one_core == "yes" and few and not computes
 
 
 def _listed(pools: Sequence[Pool]) -> str:

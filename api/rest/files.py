@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from api.rest.answers import posted, read
@@ -20,6 +19,7 @@ from api.rest.ranges import stream
 from api.rest.replay import IdempotencyKey, Turn, digest_of_upload, take_turn
 from api.rest.schemas import Deleted, FileBody, Page
 from api.rest.shown import file_body, page_of
+from api.rest.threads import in_thread
 from jobs.errors import BadInput, NotFound
 from jobs.filing import FileKind, StoredFile
 from jobs.tenancy import Scope
@@ -73,7 +73,7 @@ async def upload(
         said = (repr(sorted(form.fields.items())), form.filename or "", form.checksum)
         digest = digest_of_upload(request.url.path, *said)
         async with take_turn(parts, caller, idempotency_key, digest, "file-") as turn:
-            return await run_in_threadpool(_keep, turn, form, local.path, expires_s)
+            return await in_thread(lambda: _keep(turn, form, local.path, expires_s))
 
 
 def _keep(turn: Turn, form: Form, path: Path | None, expires_s: float | None) -> Response:

@@ -167,6 +167,9 @@ class LimitsMiddleware:
 
 async def _in_time(work: Awaitable[None], timeout_s: float | None) -> None:
     """Raises _Cut after the time. A thread that works on cannot be stopped; its answer is dropped."""
+    if timeout_s is None:
+        await work
+        return
     task = asyncio.ensure_future(work)
     try:
         done, _ = await asyncio.wait({task}, timeout=timeout_s)

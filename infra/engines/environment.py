@@ -30,9 +30,7 @@ PRELOADS = (("libtcmalloc_minimal.so*", "libtcmalloc.so*"), ("libiomp5.so",))
 
 def child_environment(spec: EngineSpec, ours: Mapping[str, str]) -> dict[str, str]:
     """Defaults, overridden by our own environment, overridden by the spec's."""
-    env = {**QUIET, **ours}
-    if PACKAGE_ROOT.name not in {"site-packages", "dist-packages"}:
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, (ours.get("PYTHONPATH"), str(PACKAGE_ROOT))))
+    env = {**QUIET, **with_package(ours)}
     if spec.backend == "vllm" and is_cpu_build():
         env = {**cpu_defaults(spec, allowed_cpus()), **env}
         env.setdefault("LD_PRELOAD", ":".join(find_preloads(library_folders())))
@@ -42,6 +40,13 @@ def child_environment(spec: EngineSpec, ours: Mapping[str, str]) -> dict[str, st
             env.pop("CUDA_VISIBLE_DEVICES", None)
     env.update(spec.env)
     return env
+
+
+def with_package(ours: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which a child finds our packages, also where they are not installed."""
+    if PACKAGE_ROOT.name in {"site-packages", "dist-packages"}:
+        return dict(ours)
+    return {**ours, "PYTHONPATH": os.pathsep.join(filter(None, (ours.get("PYTHONPATH"), str(PACKAGE_ROOT))))}
 
 
 def cpu_defaults(spec: EngineSpec, cpus: Sequence[int]) -> dict[str, str]:

@@ -272,7 +272,7 @@ class Settings(Value):
     up_processes: int = _setting(
         2,
         "Processes of `nightmill up` without a cluster, beside those of engines. 1: what schedules and keeps batches "
-        "shares the API's, which takes less memory and lets small batches through at half the rate.",
+        "shares the one of API and workers, which takes less memory and lets fewer small batches through.",
         "processes",
         low=1,
         high=2,
@@ -280,7 +280,7 @@ class Settings(Value):
     one_core: str = _setting(
         "yes",
         "Whether each of them keeps to one core, which takes less of the machine and lets more small batches through. "
-        "Never beside an engine that computes on the CPU.",
+        "Never beside an engine that computes on the CPU, nor with more than 4 workers.",
         choices=("yes", "no"),
     )
     api_host: str = _setting("127.0.0.1", "Address that the REST API listens on; `0.0.0.0` for all of the machine's.")

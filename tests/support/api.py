@@ -29,11 +29,12 @@ PATIENCE_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Town:
-    """url: of the API, without /v1."""
+    """url: of the API, without /v1. mill: None where the API is alone."""
 
     home: Home
     served: Served
     pools: tuple[Pool, ...]
+    mill: Embedded | None = None
     clients: list[Any] = field(default_factory=list)
 
     @property
@@ -104,7 +105,7 @@ def town(folder: Path, *, engine_args: Mapping[str, Any] | None = None, **settin
     mill = Embedded(home, [pool])
     mill.start()
     served = serve(home, wake=mill.wake, live=Live(front=mill.front))
-    opened = Town(home=home, served=served, pools=(pool,))
+    opened = Town(home=home, served=served, pools=(pool,), mill=mill)
     try:
         until(lambda: served.ready, "the API")
         yield opened
