@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +22,9 @@ T = TypeVar("T")
 A = TypeVar("A")
 B = TypeVar("B")
 
+_LOCK_S, _TRY_MS = 30.0, 1
 PRAGMAS = (
-    "PRAGMA busy_timeout = 30000",  # milliseconds; first, since the others may have to wait
+    f"PRAGMA busy_timeout = {1000 * _LOCK_S:.0f}",  # milliseconds; first, since the others may have to wait
     "PRAGMA synchronous = FULL",  # a commit survives a power cut
     "PRAGMA wal_autocheckpoint = 1000",  # pages
     "PRAGMA recursive_triggers = ON",  # else INSERT OR REPLACE deletes past the append-only triggers
@@ -128,8 +131,26 @@ def sqlite_writer(path: Path) -> sa.Engine:
     the busy time-out.
     """
     engine = _engine(path, StaticPool)
-    sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    sa.event.listen(engine, "connect", lambda connection, _: connection.execute(f"PRAGMA busy_timeout = {_TRY_MS}"))
+    sa.event.listen(engine, "begin", _begin)
     return engine
+
+
+def _begin(connection: sa.Connection) -> None:
+    """Take the write lock, trying every millisecond: SQLite itself would sleep up to 25 between two tries, of which
+    another process's commit takes five.
+    """
+    raw: Any = connection.connection.dbapi_connection
+    until = time.monotonic() + _LOCK_S
+    while time.monotonic() < until:
+        try:
+            raw.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                break
+        else:
+            return
+    connection.exec_driver_sql("BEGIN IMMEDIATE")  # raises as all statements do
 
 
 def make_wal(path: Path) -> None:

@@ -26,7 +26,8 @@ class Asked:
     """What one process does. clients: connections at a time, each with one request under way.
 
     kind `calls`: the same request again and again, for `seconds` or, where that is 0, `times` in all. kind `batches`:
-    `times` batches of one line, each with a file of its own, from the upload to the result.
+    `times` batches of one line, each with a file of its own, from the upload to the result; `uploaded`: from the
+    create, and all files are uploaded before the first.
     """
 
     kind: str
@@ -39,6 +40,7 @@ class Asked:
     method: str = "GET"
     path: str = ""
     body: str = ""
+    uploaded: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -120,14 +122,26 @@ async def _batches(asked: Asked, told: Told) -> None:
     """Half of the connections make them, half fetch results, the oldest first."""
     made: asyncio.Queue[tuple[str, float]] = asyncio.Queue()
     numbers = iter(range(asked.times))
+    files: list[str] = []
+
+    async def upload(line: Line) -> str:
+        file = json.loads(await line.call("POST", "/v1/files", form(asked.body.encode()), FORM))
+        return str(file["id"])
+
+    async def uploader() -> None:
+        line = Line(asked)
+        while len(files) + uploading[0] < asked.times:
+            uploading[0] += 1
+            file = await upload(line)
+            uploading[0] -= 1
+            files.append(file)
 
     async def maker() -> None:
         line = Line(asked)
-        for _ in numbers:
+        for number in numbers:
             began = time.perf_counter()
-            file = json.loads(await line.call("POST", "/v1/files", form(asked.body.encode()), FORM))
             body = {
-                "input_file_id": file["id"],
+                "input_file_id": files[number] if asked.uploaded else await upload(line),
                 "endpoint": "/v1/chat/completions",
                 "completion_window": "24h",
             }
@@ -154,8 +168,11 @@ async def _batches(asked: Asked, told: Told) -> None:
             fetching[0] -= 1
             told.latencies.append(time.perf_counter() - began)
 
-    fetching = [0]
+    fetching, uploading = [0], [0]
     half = max(1, asked.clients // 2)
+    if asked.uploaded:
+        await asyncio.gather(*(uploader() for _ in range(half)))
+        told.began_at = time.time()
     await asyncio.gather(*(maker() for _ in range(half)), *(fetcher() for _ in range(half)))
 
 

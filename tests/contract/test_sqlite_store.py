@@ -1,7 +1,10 @@
 """What only the SQLite adapter promises: its file, its triggers, its plans, its migrations."""
 
+import sqlite3
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 import sqlalchemy as sa
@@ -10,10 +13,11 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from infra.sql import AT_ONCE, open_store, schema, tables
+from infra.sql import AT_ONCE, engine, open_store, schema, tables
 from infra.sql.faults import DatabaseNewer
 from jobs.errors import Broken, DatabaseUnavailable, StorageFull
 from jobs.model import TaskState
+from jobs.tenancy import Tenant
 from tests.factories import Planned, a_commit, a_job
 
 pytestmark = pytest.mark.contract
@@ -42,8 +46,37 @@ def test_every_connection_is_set_up_to_survive_a_power_cut(tmp_path):
     }  # fmt: skip
     with store._db.read() as reader:
         assert {name: pragma(reader, name) for name in wanted} == wanted
+    wanted["busy_timeout"] = 1  # it tries again itself
     assert store._db.write(lambda writer: {name: pragma(writer, name) for name in wanted}) == wanted
     store.close()
+
+
+@pytest.fixture
+def locked(sqlite_home, store):
+    """The database, while another connection writes."""
+    other = sqlite3.connect(sqlite_home / "nightmill.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    yield other
+    other.close()
+
+
+def test_a_write_waits_for_another_process_s(store, locked):
+    timer = threading.Timer(0.2, lambda: locked.execute("COMMIT"))
+    timer.start()
+    began = time.monotonic()
+    store.put_tenant(Tenant(name="late"), "test")
+    assert time.monotonic() - began > 0.15
+    assert store.tenant("late") is not None
+    timer.join()
+
+
+def test_a_write_that_waits_too_long_is_told_and_leaves_the_next_one_to_go_on(store, locked, monkeypatch):
+    monkeypatch.setattr(engine, "_LOCK_S", 0.1)
+    with pytest.raises(DatabaseUnavailable, match="database is locked"):
+        store.put_tenant(Tenant(name="late"), "test")
+    locked.execute("ROLLBACK")
+    store.put_tenant(Tenant(name="late"), "test")
+    assert store.tenant("late") is not None
 
 
 @pytest.mark.parametrize("table", ["entries", "blocks", "sealed"])
