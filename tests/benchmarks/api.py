@@ -54,7 +54,7 @@ class Sizes:
 def run(folder: Path, sizes: Sizes, *, cluster: bool) -> None:
     """Print a table a piece."""
     with served(folder / "embedded", cluster=False) as api:
-        print("\nembedded: uvicorn and the workers in one process", flush=True)
+        print("\nembedded: uvicorn and the workers in one process, the scheduler in another", flush=True)
         _rows(api, sizes.rows)
         _reads(api, sizes.seconds)
         _batches(api, sizes.batches)

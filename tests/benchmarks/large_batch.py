@@ -40,8 +40,8 @@ def run(folder: Path, lines: int) -> None:
             began = time.monotonic()
             _check(api, ended["output_file_id"], lines)
             _told("read back, each once", lines, began)
-        peak = max(seen.peak_bytes for seen in api.tree.seen.values() if seen.name == "main")
-        print(f"peak of the server's memory: {peak / MIB:,.0f} MiB", flush=True)
+        peaks = {seen.name: seen.peak_bytes / MIB for seen in api.tree.by_name()}
+        print(f"peak of memory, MiB: server {peaks['main']:,.0f}, scheduler {peaks['scheduler']:,.0f}", flush=True)
 
 
 def _batch(api: Served, file: str, lines: int, began: float) -> Any:

@@ -95,6 +95,8 @@ class Tree:
         words = process.cmdline()
         if words and words[0].startswith("ray::"):
             return words[0].partition(".")[0]
+        if "workers.apart" in words:
+            return "scheduler"
         if "moto.server" in words:
             return "S3 server"
         if "infra.engines.host" in words:
