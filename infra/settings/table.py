@@ -279,7 +279,7 @@ class Settings(Value):
     )
     one_core: str = _setting(
         "yes",
-        "Whether each of them keeps to one core, which takes less of the machine and lets more small batches through. "
+        "Whether each process of `nightmill up` keeps to one core: more small batches go through. "
         "Never beside an engine that computes on the CPU, nor with more than 4 workers.",
         choices=("yes", "no"),
     )
