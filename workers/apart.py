@@ -29,9 +29,10 @@ from infra.metrics import Shown
 from infra.settings import Settings
 from infra.settings.wire import from_json, to_json
 from jobs.errors import Broken, NightmillError
+from jobs.figures import Source
 from workers.about import named_thread
 from workers.loops import Alarm, steady
-from workers.main import database_figures, show
+from workers.main import show
 from workers.scheduling import Scheduling
 
 log = structlog.get_logger()
@@ -86,6 +87,10 @@ class Apart:
     def wake(self) -> None:
         """There is something new to schedule, or to keep."""
         self._new.set()
+
+    def sources(self) -> list[Source]:
+        """Its process shows its figures itself, at `target`."""
+        return []
 
     def close(self) -> None:
         """It ends what is under way, or is killed after a while. What is not done stays in the database."""
@@ -253,10 +258,10 @@ class _Process:
         """Raises Unavailable: then again."""
         home, told = self._home, self._told
         scheduling = Scheduling(home, home.settings.pools, self._alarm, workers=lambda: told.workers)
-        figures = database_figures(home)
+        sources = scheduling.sources()
         scheduling.start()
         self._scheduling = scheduling
-        self.shown = show(home, {"role": "scheduler"}, [scheduling.figures, figures])
+        self.shown = show(home, {"role": "scheduler"}, sources)
         told.wake = scheduling.wake
 
     def close(self) -> None:

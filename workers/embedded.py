@@ -27,7 +27,6 @@ from workers.dispatcher import Dispatcher
 from workers.figures import dispatcher_figures, fleet_figures
 from workers.finding import PoolWays
 from workers.loops import Alarm, Loop, steady
-from workers.main import database_figures
 from workers.pool_worker import PoolWorker
 from workers.reaper import end_lease
 from workers.reports import Phase, Report
@@ -158,19 +157,17 @@ class Embedded:
 
     def sources(self) -> list[Source]:
         """What shows the figures of this process."""
-        if isinstance(self._scheduling, Apart):
-            return [self._figures]
-        return [self._figures, self._scheduling.figures, database_figures(self._home)]
+        return [self._figures, *self._scheduling.sources()]
 
     @property
     def led(self) -> bool:
         """Whether somebody schedules."""
-        return not isinstance(self._scheduling, Apart) or self._scheduling.led
+        return self._scheduling.led
 
     @property
     def elsewhere(self) -> str:
         """Where the figures of the scheduling are, if it has a process of its own that shows some."""
-        return self._scheduling.target if isinstance(self._scheduling, Apart) else ""
+        return self._scheduling.target
 
     def _figures(self) -> Iterator[Sample]:
         for pool, dispatcher in [*self._dispatchers.items()]:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import structlog
 
 from infra.bootstrap import Home
-from jobs.figures import Sample
+from jobs.figures import Sample, Source
 from jobs.pools import Pool
 from jobs.submit import SchemaCheck
 from jobs.topics import dead_topic, topics_of
 from workers.figures import ingress_figures, scheduler_figures
 from workers.ingress import Ingress, ingress_loops
 from workers.loops import Alarm, Loop, steady
-from workers.main import ingress_of, tidy
+from workers.main import database_figures, ingress_of, tidy
 from workers.pool_scheduler import PoolScheduler
 from workers.wiring import Planners, delivering_of, keeping_of, scheduler_of_pool, sweep_files
 
@@ -36,8 +36,12 @@ _TIDY_S = 30.0
 class Scheduling:
     """`start`, then `close`. alarm: rings when a loop failed. workers: how many each pool may give work to now.
 
-    can_follow: asks an engine about the output schema of a job that comes by a topic.
+    can_follow: asks an engine about the output schema of a job that comes by a topic. led, target: as `Apart` has them;
+    whoever runs this shows its figures.
     """
+
+    led = True
+    target = ""
 
     def __init__(
         self,
@@ -95,8 +99,11 @@ class Scheduling:
         for loop in self._woken:
             loop.wake()
 
-    def figures(self) -> Iterator[Sample]:
-        """Of all its parts."""
+    def sources(self) -> list[Source]:
+        """What shows its figures, and those of the whole database."""
+        return [self._figures, database_figures(self._home)]
+
+    def _figures(self) -> Iterator[Sample]:
         for scheduler in [*self._schedulers.values()]:
             yield from scheduler_figures(scheduler)
         if self._ingress is not None:

@@ -11,7 +11,6 @@ from infra.settings.wire import from_json
 from jobs.pools import hands_of
 from workers.actors.common import ROLL_CALL_S, Fatal, can_follow, in_background, workers_of
 from workers.actors.showing import show_actor, to_wire
-from workers.main import database_figures
 from workers.scheduling import Scheduling
 
 
@@ -24,7 +23,7 @@ class SchedulerActor:
         self._counts: Mapping[str, int] = {}
         self._called_s = -ROLL_CALL_S
         scheduling = Scheduling(home, self._pools, Fatal(), workers=self._workers, can_follow=can_follow)
-        self._shown = show_actor(home, {"role": "scheduler"}, [scheduling.figures, database_figures(home)])
+        self._shown = show_actor(home, {"role": "scheduler"}, scheduling.sources())
         in_background("begin", scheduling.start)
 
     def pid(self) -> int:
