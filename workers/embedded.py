@@ -20,7 +20,6 @@ from jobs.figures import Sample, Source
 from jobs.model import Job, Task, Usage
 from jobs.pools import Pool, hands_of
 from jobs.ports.live import Door
-from jobs.topics import dead_topic, topics_of
 from workers.apart import Apart
 from workers.crews import Crowd, Room
 from workers.dispatcher import Dispatcher
@@ -142,9 +141,7 @@ class Embedded:
 
         Raises Unavailable where a backend does not answer.
         """
-        prefix = self._home.settings.topic_prefix
         for pool in self.pools:
-            self._home.broker.ensure_topics([*topics_of(prefix, [pool.name]), dead_topic(prefix)])
             self._loops += self._dispatch(pool)
         for loop in self._loops:
             loop.start()
