@@ -126,11 +126,12 @@ def test_a_pool_that_somebody_else_leads_ends_all_with_the_same_words_as_in_one_
     assert '"message": "Pool fake is scheduled by another now."' in (up.folder / "up.log").read_text()
 
 
-@pytest.mark.parametrize("before", [(), (signal.SIGINT,)], ids=["at work", "on its way down"])
-def test_it_ends_with_the_process_above(up, before):
+@pytest.mark.parametrize("drains", [False, True], ids=["at work", "on its way down"])
+def test_it_ends_with_the_process_above(up, drains):
     child = scheduler(up.process.pid)
-    for number in before:
-        up.process.send_signal(number)
+    if drains:
+        up.process.send_signal(signal.SIGINT)
+        assert any('"draining"' in line for line in up.process.stdout)
     up.process.send_signal(signal.SIGKILL)
     up.process.communicate()
     child.wait(WAIT_S)
