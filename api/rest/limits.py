@@ -166,7 +166,7 @@ class LimitsMiddleware:
 
 
 async def _in_time(work: Awaitable[None], timeout_s: float | None) -> None:
-    """Raises _Cut after the time. A thread that works on cannot be stopped; its answer is dropped."""
+    """Raises _Cut after the time, if there is one. A thread that works on cannot be stopped; its answer is dropped."""
     if timeout_s is None:
         await work
         return
