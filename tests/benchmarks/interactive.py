@@ -147,7 +147,7 @@ def share(values: Sequence[float], part: float) -> float:
 
 def _report(name: str, pairs: Sequence[tuple[Heard, Heard]]) -> None:
     lines = []
-    for label, get in (("first token", lambda h: h.first_s), ("between tokens", lambda h: h.each_s)):
+    for label, get in (("first token", lambda h: h.first_s), ("between tokens", lambda h: h.each_s), ("last token to end", lambda h: h.end_s)):
         for part in (0.5, 0.99):
             values = [[1000 * share(get(heard), part) for heard in pair] for pair in pairs]
             mine, theirs = [v[0] for v in values], [v[1] for v in values]

@@ -46,13 +46,15 @@ class Talk:
 
 @dataclass(slots=True, kw_only=True)
 class Heard:
-    """first_s: of each request, until its first token. each_s: between its tokens, on average. whole_s: until its end.
+    """first_s: of each request, until its first token. each_s: between its tokens, on average. end_s: from
+    its last token to its end. whole_s: until its end.
 
     refused: requests that were answered 429 or 503 (not in the figures). tokens: as the servers say.
     """
 
     first_s: list[float] = field(default_factory=list)
     each_s: list[float] = field(default_factory=list)
+    end_s: list[float] = field(default_factory=list)
     whole_s: list[float] = field(default_factory=list)
     refused: int = 0
     tokens: int = 0
@@ -130,7 +132,9 @@ async def _chat(line: _Line, body: bytes, heard: Heard) -> None:
     heard.first_s.append(first - began)
     if tokens > 1 and chunks > 1:
         heard.each_s.append((last - first) / (tokens - 1))
-    heard.whole_s.append(time.perf_counter() - began)
+    ended = time.perf_counter()
+    heard.end_s.append(ended - last)
+    heard.whole_s.append(ended - began)
     heard.tokens += tokens
 
 
