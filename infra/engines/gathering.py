@@ -13,8 +13,8 @@ STEP_S = 0.001
 """Pieces come in a burst, of all rows that the engine's step moved; they share a frame."""
 COALESCE_S = 0.025
 """The longest that a piece waits. Each costs its way to its reader: with many readers fewer and larger ones go."""
-PER_ROW_S = 0.002
-"""How much of it for each row that is told of: a few of them hear of every token."""
+PER_ROW_S = 0.004
+"""How much of it for each row that is told of: one alone hears of nearly every token."""
 
 
 @dataclass(slots=True)
@@ -47,6 +47,11 @@ class Gathering:
         """When what waits is to be taken; None while nothing waits."""
         return self._due
 
+    @property
+    def later(self) -> float:
+        """Pieces of rows that were told of before are not due before this."""
+        return self._told_s + min(COALESCE_S, PER_ROW_S * len(self._heard))
+
     def add_results(self, results: Sequence[EngineResult], now: float) -> None:
         """Finished rows."""
         self._results.extend(results)
@@ -61,8 +66,7 @@ class Gathering:
             first = first or piece.id not in self._heard
             self._heard.add(piece.id)
             self._pieces.setdefault((piece.id, piece.choice), Growing()).add(piece)
-        rest_s = min(COALESCE_S, PER_ROW_S * len(self._heard))
-        self._by(now if first else max(now + STEP_S, self._told_s + rest_s))
+        self._by(now if first else max(now + STEP_S, self.later))
 
     def take(self, now: float) -> tuple[list[EnginePiece], list[EngineResult]]:
         """All that waits; the pieces are to go first."""

@@ -29,6 +29,7 @@ class Outbox:
         self._send_lock = threading.Lock()
         self._gathering = Gathering()
         self._turn = threading.Condition(threading.Lock())
+        self._sleeps_until = float("-inf")
 
     def start(self, moved: Callable[[], int], occupancy: Callable[[], Occupancy], hang_timeout_s: float) -> None:
         """Begin to write results and progress; `moved` reads the token counter, `occupancy` what is inside."""
@@ -38,18 +39,14 @@ class Outbox:
     def deliver(self, results: Sequence[EngineResult]) -> None:
         """Queue finished rows."""
         with self._turn:
-            due = self._gathering.due
             self._gathering.add_results(results, self._clock())
-            if self._gathering.due != due:
-                self._turn.notify()
+            self._rouse()
 
     def tell(self, pieces: Sequence[EnginePiece]) -> None:
         """Queue pieces of rows that are not yet queued themselves."""
         with self._turn:
-            due = self._gathering.due
             self._gathering.add_pieces(pieces, self._clock())
-            if self._gathering.due != due:
-                self._turn.notify()
+            self._rouse()
 
     def send(self, head: dict[str, Any], tail: bytes = b"") -> None:
         """Write one frame. A caller that is gone is the reader thread's business, so it is no error here."""
@@ -73,15 +70,26 @@ class Outbox:
                 self.send(wire.progress_to_wire(moved(), occupancy()))
                 next_progress = self._clock() + period_s
 
+    def _rouse(self) -> None:
+        """The writer, if it would sleep for too long."""
+        due = self._gathering.due
+        if due is not None and due < self._sleeps_until:
+            self._turn.notify()
+
     def _wait(self, until: float) -> None:
-        """Until what waits is due, but no longer than `until`."""
+        """Until what waits is due, but no longer than `until`. While rows are told of it wakes by itself when the next
+        pieces may go, so that nobody has to wake it for them.
+        """
         with self._turn:
             while True:
-                due = self._gathering.due
-                left = (until if due is None else min(due, until)) - self._clock()
-                if left <= 0:
-                    return
-                self._turn.wait(left)
+                now, due, later = self._clock(), self._gathering.due, self._gathering.later
+                if until <= now or (due is not None and due <= now):
+                    break
+                if due is None and later > now:
+                    due = later
+                self._sleeps_until = until if due is None else min(due, until)
+                self._turn.wait(self._sleeps_until - now)
+            self._sleeps_until = float("-inf")
 
     def _send(self, frame: bytes) -> None:
         with self._send_lock:

@@ -29,8 +29,9 @@ from infra.engines.spec import EngineSpec
 from infra.engines.vllm_args import engine_args
 from infra.engines.vllm_outputs import Deltas, embedded, generated, one_of, vllm_version
 from infra.engines.vllm_params import Plan, SchemaCheck
-from infra.engines.vllm_progress import Progress
+from infra.engines.vllm_progress import Progress, stat_logger
 from infra.engines.vllm_prompts import Outcome, Prompts
+from infra.engines.vllm_streams import Streams
 from infra.engines.vllm_tools import ARGUMENT
 from jobs.ports.engine import EngineInfo, EngineRequest, EngineResult, Occupancy, RequestProfile
 from jobs.prompts import inputs_of
@@ -51,7 +52,6 @@ class VllmBackend:
     def __init__(self, spec: EngineSpec, deliver: Deliver, tell: Tell, die: Die) -> None:
         self._spec = spec
         self._deliver = deliver
-        self._tell = tell
         self._die = die
         self._args = engine_args(spec)
         self._config = self._args.create_engine_config(UsageContext.LLM_CLASS)
@@ -61,7 +61,8 @@ class VllmBackend:
             join(self._config.parallel_config, spec.ray)
         self._renderer = renderer_from_config(self._config)
         self._check_schema = SchemaCheck(self._config, self._renderer.get_tokenizer())
-        self._progress = Progress()
+        self._streams = Streams(tell)
+        self._progress = Progress(self._streams.look)
         self._tokeniser = ThreadPoolExecutor(1, thread_name_prefix="tokeniser")
         self._loop = asyncio.new_event_loop()
         self._plans: dict[str, Plan] = {}
@@ -79,7 +80,7 @@ class VllmBackend:
         self._engine = AsyncLLM.from_vllm_config(
             self._config,
             usage_context=UsageContext.LLM_CLASS,
-            stat_loggers=[self._progress],
+            stat_loggers=[stat_logger(self._progress)],
             disable_log_stats=True,
         )
         self._prompts = prompts.result()
@@ -224,14 +225,11 @@ class VllmBackend:
 
     async def _text(self, plan: Plan, row: int, name: str, ids: list[int], at: int = 0) -> Generated:
         """One answer, told of on its way where that is asked for. at: its number in the row."""
-        outputs = self._call(plan, name, ids, at % plan.choices)
         if not plan.profile.streams:
-            return one_of(await self._final(outputs), plan.logprobs)
-        deltas = Deltas(row, at, plan.logprobs)
-        async for output in outputs:
-            if (piece := deltas.add(output)) is not None:
-                self._tell([piece])
-        return deltas.whole()
+            return one_of(await self._final(self._call(plan, name, ids, at % plan.choices)), plan.logprobs)
+        prompt, params, priority = self._asked(plan, ids, at % plan.choices)
+        outputs = await self._engine.add_request(name, prompt, params, priority=priority)
+        return await self._streams.whole(outputs, Deltas(row, at, plan.logprobs))
 
     async def _final(self, outputs: AsyncGenerator[Any, None]) -> Any:
         final: Any = None
@@ -240,11 +238,15 @@ class VllmBackend:
         return final
 
     def _call(self, plan: Plan, name: str, ids: list[int], choice: int = 0) -> AsyncGenerator[Any, None]:
-        prompt = tokens_input(ids, cache_salt=plan.profile.cache_salt or None)
-        params, priority = plan.params(len(ids), choice), plan.profile.priority
+        prompt, params, priority = self._asked(plan, ids, choice)
         call = self._engine.encode if plan.profile.kind == "embedding" else self._engine.generate
         outputs: AsyncGenerator[Any, None] = call(prompt, params, name, priority=priority)
         return outputs
+
+    def _asked(self, plan: Plan, ids: list[int], choice: int = 0) -> tuple[Any, Any, int]:
+        """(prompt, parameters, priority) of a call."""
+        prompt = tokens_input(ids, cache_salt=plan.profile.cache_salt or None)
+        return prompt, plan.params(len(ids), choice), plan.profile.priority
 
     async def _watch(self) -> None:
         """Notice a death also while no row is inside."""

@@ -147,9 +147,9 @@ def share(values: Sequence[float], part: float) -> float:
 
 def _report(name: str, pairs: Sequence[tuple[Heard, Heard]]) -> None:
     lines = []
-    for label, get in (("first token", lambda h: h.first_s), ("between tokens", lambda h: h.each_s), ("last token to end", lambda h: h.end_s)):
+    for label, of in (("first token", "first_s"), ("between tokens", "each_s"), ("last token to end", "end_s")):
         for part in (0.5, 0.99):
-            values = [[1000 * share(get(heard), part) for heard in pair] for pair in pairs]
+            values = [[1000 * share(getattr(heard, of), part) for heard in pair] for pair in pairs]
             mine, theirs = [v[0] for v in values], [v[1] for v in values]
             added = [a - b for a, b in values]
             cells = [figures.spread(column, ",.2f") for column in (mine, theirs, added)]

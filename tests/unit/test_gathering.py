@@ -48,7 +48,7 @@ def test_a_rows_first_piece_goes_at_once_and_takes_along_what_waits():
     ("rows", "now", "due"),
     [
         (1, 10.1, 10.1 + STEP_S),  # long after the last frame: only its step's neighbours are waited for
-        (8, 10.0, 10.0 + 8 * PER_ROW_S),
+        (3, 10.0, 10.0 + 3 * PER_ROW_S),
         (1000, 10.0, 10.0 + COALESCE_S),
         (1000, 10.02, 10.0 + COALESCE_S),  # from the last frame on, not from the piece
     ],
