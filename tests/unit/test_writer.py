@@ -125,6 +125,66 @@ def test_an_impatient_member_ends_the_wait_of_a_patient_one(notes):
     assert sorted(word for done in notes.committed for word in done) == ["now", "patient"]
 
 
+def test_who_is_in_a_hurry_and_alone_writes_by_himself(notes):
+    writer = a_writer(notes)
+    assert writer.run(lambda _: threading.current_thread()) is threading.current_thread()
+    assert writer._threads == []
+    with pytest.raises(ValueError, match="lame"):
+        writer.run(fail)
+    assert writer.run(note("a")) == "A"
+    writer.close()
+
+
+def test_who_comes_while_one_writes_by_himself_goes_next_and_a_close_waits_for_both(notes):
+    inside, leave = threading.Event(), threading.Event()
+
+    def linger(done):
+        done.append("first")
+        inside.set()
+        assert leave.wait(10)
+
+    writer = a_writer(notes)
+    first = threading.Thread(target=writer.run, args=(linger,))
+    first.start()
+    assert inside.wait(10)
+    others = [threading.Thread(target=writer.run, args=(note(word),)) for word in "ab"]
+    for thread in others:
+        thread.start()
+    while len(writer._waiting) < 2:
+        pass
+    closing = threading.Thread(target=writer.close)
+    closing.start()
+    closing.join(0.05)
+    assert closing.is_alive()
+    assert notes.committed == []
+    leave.set()
+    for thread in (first, *others, closing):
+        thread.join(10)
+    assert [sorted(done) for done in notes.committed] == [["first"], ["a", "b"]]
+
+
+def test_a_close_waits_for_who_writes_by_himself_though_no_thread_was_started(notes):
+    inside, leave = threading.Event(), threading.Event()
+
+    def linger(done):
+        done.append("first")
+        inside.set()
+        assert leave.wait(10)
+
+    writer = a_writer(notes)
+    first = threading.Thread(target=writer.run, args=(linger,))
+    first.start()
+    assert inside.wait(10)
+    closing = threading.Thread(target=writer.close)
+    closing.start()
+    closing.join(0.05)
+    assert closing.is_alive()
+    leave.set()
+    for thread in (first, closing):
+        thread.join(10)
+    assert (notes.committed, writer._threads) == ([["first"]], [])
+
+
 def test_items_for_the_same_work_are_carried_out_in_one_call(notes):
     calls = []
 
@@ -175,7 +235,7 @@ def test_several_writers_commit_at_the_same_time(notes):
         both.wait()
         return "met"
 
-    writer = a_writer(notes, writers=2, members=1)
+    writer = a_writer(notes, linger_s=3600.0, writers=2, members=1)
     assert together(writer, [meet, meet]) == ["met", "met"]
     assert len(writer._threads) == 2
     writer.close()
@@ -238,10 +298,13 @@ def test_the_gap_follows_the_last_commit(notes, monkeypatch):
     monkeypatch.setattr("infra.sql.writer.time.monotonic", lambda: now[0])
     writer = a_writer(notes, linger_s=0.002, gap_s=0.005)
     writer._last_commit = 100.0
-    writer._waiting = [type("Member", (), {"due": 100.002})]
+    writer._waiting = [type("Member", (), {"due": 100.002, "urgent": False})]
     assert writer._hold_back_s() == pytest.approx(0.005)
     now[0] = 100.004
     assert writer._hold_back_s() == pytest.approx(0.001)
     now[0] = 100.006
     assert writer._hold_back_s() < 0
+    now[0] = 100.001
+    writer._waiting += [type("Member", (), {"due": 100.001, "urgent": True})]
+    assert writer._hold_back_s() == pytest.approx(0.001)
     writer._waiting = []
