@@ -10,7 +10,9 @@ from jobs.ports.engine import EnginePiece, EngineResult, Place
 GATHER_S = 0.002
 """Results that finish within this time of each other share a frame; small against any row's latency."""
 STEP_S = 0.001
-"""Pieces come in a burst, of all rows that the engine's step moved; they share a frame."""
+"""Pieces come in a burst, of all rows that the engine's step moved, and so do the ends of those that are told of, for
+which somebody waits; they share a frame.
+"""
 COALESCE_S = 0.025
 """The longest that a piece waits. Each costs its way to its reader: with many readers fewer and larger ones go."""
 PER_ROW_S = 0.004
@@ -55,9 +57,9 @@ class Gathering:
     def add_results(self, results: Sequence[EngineResult], now: float) -> None:
         """Finished rows."""
         self._results.extend(results)
-        if self._heard:
-            self._heard.difference_update([result.id for result in results])
-        self._by(now + GATHER_S)
+        told = self._heard.intersection([result.id for result in results]) if self._heard else ()
+        self._heard.difference_update(told)
+        self._by(now + (STEP_S if told else GATHER_S))
 
     def add_pieces(self, pieces: Sequence[EnginePiece], now: float) -> None:
         """In order; joined with those of the same answer that still wait."""

@@ -36,6 +36,15 @@ def test_results_wait_for_each_other_from_the_first_of_them():
     assert gathering.due is None
 
 
+def test_the_end_of_a_row_that_is_told_of_waits_only_for_those_of_its_step():
+    gathering = heard_of(1, 2)
+    gathering.add_results([EngineResult(1, "stop")], 10.0)
+    assert gathering.due == 10.0 + STEP_S
+    gathering.take(10.0 + STEP_S)
+    gathering.add_results([EngineResult(1, "stop")], 11.0)  # another row under its number, of which nothing was told
+    assert gathering.due == 11.0 + GATHER_S
+
+
 def test_a_rows_first_piece_goes_at_once_and_takes_along_what_waits():
     gathering = heard_of(1, now=10.0)
     gathering.add_pieces([a_piece(1)], 10.001)
