@@ -14,6 +14,7 @@ from sqlalchemy.pool import QueuePool, StaticPool
 
 from infra.sql import dialect
 from infra.sql.faults import translated
+from infra.sql.tidying import Tidier
 from infra.sql.writer import Pace, Writer
 from jobs.errors import DatabaseUnavailable
 from jobs.ports.clock import Clock
@@ -35,13 +36,26 @@ _READERS = 64
 
 
 class Database:
-    """Reads see a snapshot a statement and hold nothing open; writes go through one group committer."""
+    """Reads see a snapshot a statement and hold nothing open; writes go through one group committer.
 
-    def __init__(self, *, reader: sa.Engine, writer: sa.Engine, where: str, clock: Clock, pace: Pace) -> None:
+    tidier: is told of commits, where there is something to tidy up after them.
+    """
+
+    def __init__(
+        self,
+        *,
+        reader: sa.Engine,
+        writer: sa.Engine,
+        where: str,
+        clock: Clock,
+        pace: Pace,
+        tidier: Tidier | None = None,
+    ) -> None:
         self._reader = reader
         self._engine = writer
         self._clock = clock
         self._writer = Writer(self._transact, pace)
+        self._tidier = tidier
         self.where = where
         self.pace = pace
 
@@ -99,18 +113,25 @@ class Database:
 
     def close(self) -> None:
         self._writer.close()
+        if self._tidier is not None:
+            self._tidier.close()
         self._reader.dispose()
         self._engine.dispose()
 
     def _transact(self, work: Callable[[sa.Connection], T]) -> T:
         with translated(self.where), self._engine.begin() as connection:
-            return work(connection)
+            result = work(connection)
+        if self._tidier is not None:
+            self._tidier.stir()
+        return result
 
 
 def sqlite_database(path: Path, *, clock: Clock, pace: Pace) -> Database:
     """A database file that is there already, in WAL mode."""
+    reader = sqlite_reader(path)
     return Database(
-        reader=sqlite_reader(path),
+        reader=reader,
+        tidier=Tidier(reader),
         writer=sqlite_writer(path),
         where=str(path),
         clock=clock,

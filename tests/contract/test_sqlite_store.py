@@ -13,7 +13,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from infra.sql import AT_ONCE, engine, open_store, schema, tables
+from infra.sql import AT_ONCE, engine, open_store, schema, tables, tidying
 from infra.sql.faults import DatabaseNewer
 from jobs.errors import Broken, DatabaseUnavailable, StorageFull
 from jobs.model import TaskState
@@ -91,6 +91,46 @@ def test_the_book_is_append_only(store, table, statement):
     with pytest.raises(Broken, match=f"{table} is append-only"):
         run(store, statement.format(table).replace("txn", column))
     assert store.verify().faults == ()
+
+
+def test_what_is_committed_is_moved_into_the_file_beside_the_writers(sqlite_home, store):
+    reader = engine.sqlite_reader(sqlite_home / "nightmill.db")
+    store._db._tidier.close()  # else it may be there first
+    store.put_tenant(Tenant(name="a"), actor="test")
+    with store._db._engine.begin():  # a writer at work: nobody waits for it
+        pages, moved = tidying.tidy(reader)
+    assert pages == moved > 0
+    reader.dispose()
+
+
+def test_a_tidier_goes_to_work_a_while_after_a_commit_and_rests_until_the_next(monkeypatch):
+    done, asked = [], threading.Event()
+
+    def tidy(_):
+        done.append(1)
+        asked.set()
+        if len(done) == 1:
+            raise sa.exc.OperationalError("PRAGMA", None, sqlite3.OperationalError("database is locked"))
+
+    monkeypatch.setattr(tidying, "tidy", tidy)
+    tidier = tidying.Tidier(None, every_s=0.01)
+    assert tidier._thread is None
+    for number in (1, 2):  # the first one fails, which ends nothing
+        asked.clear()
+        tidier.stir()
+        assert asked.wait(10)
+        time.sleep(0.05)
+        assert len(done) == number
+    tidier.close()
+    assert not tidier._thread.is_alive()
+
+
+def test_a_tidier_that_rests_is_closed_at_once(monkeypatch):
+    monkeypatch.setattr(tidying, "tidy", lambda _: pytest.fail("nobody may be there any more"))
+    tidier = tidying.Tidier(None, every_s=3600.0)
+    tidier.stir()
+    tidier.close()
+    assert not tidier._thread.is_alive()
 
 
 def test_a_charge_is_written_once_whatever_the_tasks_say(store):
