@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from enum import Enum
 
@@ -32,6 +33,7 @@ class Hearing:
         self._hold = hold
         self._input_tokens = input_tokens
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self._said: deque[Said] = deque()
         self._event = asyncio.Event()
         self._waking = False
@@ -47,7 +49,9 @@ class Hearing:
         if isinstance(said, Ended):
             self._settle(said)
         self._said.append(said)
-        if not self._waking:  # one wake for all that comes until the loop has its turn
+        if threading.get_ident() == self._thread:
+            self._event.set()
+        elif not self._waking:  # one wake for all that comes until the loop has its turn
             self._waking = True
             try:
                 self._loop.call_soon_threadsafe(self._wake)

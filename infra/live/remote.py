@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import socket
 import threading
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 
 import orjson
@@ -34,13 +36,17 @@ class _Asked:
 
 
 class RemoteDoor:
-    """`jobs.ports.live.Door`. From its making until `close`; while it is not connected it refuses."""
+    """`jobs.ports.live.Door`. From its making until `close`; while it is not connected it refuses.
 
-    def __init__(self, name: str, address: str, secret: str) -> None:
+    loop: what comes is told in its thread, where those who asked wait for it anyway; without one, in a thread of ours.
+    """
+
+    def __init__(self, name: str, address: str, secret: str, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._name = name
         host, _, port = address.rpartition(":")
         self._address = host, int(port)
         self._secret = secret
+        self._loop = loop
         self._channel: Channel[bytes] | None = None
         self._asked: dict[int, _Asked] = {}
         self._numbers: dict[str, int] = {}
@@ -69,7 +75,7 @@ class RemoteDoor:
                 self._asked[number] = _Asked(request.id, hear)
                 self._numbers[request.id] = number
                 self._fresh_seats += request.seats
-                channel.put(frame)
+                channel.hurry(frame)
         if channel is None:
             hear(Ended(end=End.REFUSED, retry_after_s=1.0, reason=f"worker {self._name} is not connected"))
 
@@ -113,15 +119,21 @@ class RemoteDoor:
         channel: Channel[bytes] = Channel(sock, b"".join, f"door-writer-{self._name}")
         channel.put(wire.hello_to_wire(self._secret))
         try:
-            for frames in channel.frames(lambda: wire.MAX_FRAME_BYTES):
-                for frame in frames:
-                    self._take(channel, frame)
+            if self._loop is not None:
+                channel.hear(self._loop, partial(self._take_all, channel), wire.MAX_FRAME_BYTES, SILENT_S)
+            else:
+                for frames in channel.frames(lambda: wire.MAX_FRAME_BYTES):
+                    self._take_all(channel, frames)
         except Exception:  # the thread's edge: whatever it was, those who wait must be told
             log.exception("door_failed", worker=self._name)
         finally:
-            channel.close()
+            channel.free()
             was_open = self._break_off()
         return was_open
+
+    def _take_all(self, channel: Channel[bytes], frames: list[Frame]) -> None:
+        for frame in frames:
+            self._take(channel, frame)
 
     def _take(self, channel: Channel[bytes], frame: Frame) -> None:
         head = frame[0]

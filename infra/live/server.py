@@ -110,6 +110,7 @@ class DoorServer:
 
     def _let_go(self, caller: _Caller) -> None:
         caller.close()
+        caller.free()
         with self._lock:
             self._callers.discard(caller)
 
@@ -166,6 +167,10 @@ class _Caller:
         for request_id in left:
             self._lose(request_id)
 
+    def free(self) -> None:
+        """After `close`, by whoever served it."""
+        self._channel.free()
+
     def _heads(self) -> Iterator[list[dict[str, Any]]]:
         try:
             for frames in self._channel.frames(self._most_bytes):
@@ -209,7 +214,9 @@ class _Caller:
         if isinstance(said, Ended):
             with self._lock:
                 self._ids.pop(number, None)
-        self._channel.put((number, said))
+            self._channel.hurry((number, said))
+        else:  # it shares a frame with those that the same step gave to others
+            self._channel.put((number, said))
 
 
 def _encode(words: list[_Word]) -> bytes:

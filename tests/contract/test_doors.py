@@ -1,11 +1,13 @@
 """jobs.ports.live.Door: one body over a worker's own door and over its door seen through TCP."""
 
+from contextlib import ExitStack
+
 import pytest
 
 from jobs.model import Usage
 from jobs.ports.engine import RequestProfile, Several
 from jobs.requests import End, Load, Piece
-from tests.support.doors import Waiting, a_working_worker, seen_from_afar, until
+from tests.support.doors import Waiting, a_loop, a_working_worker, seen_from_afar, until
 from tests.support.live import a_live_request, many_inputs
 from workers.doorstep import LivePolicy
 
@@ -34,9 +36,9 @@ def tight(tmp_path):
         yield found
 
 
-@pytest.fixture(params=["near", "afar"])
+@pytest.fixture(params=["near", "afar", "in a loop"])
 def seen(request):
-    """How a place's door is seen."""
+    """How a place's door is seen: what is told in the worker's threads, in one of the door's, or in an event loop."""
 
     def near(place):
         return place
@@ -44,15 +46,9 @@ def seen(request):
     if request.param == "near":
         yield near
         return
-    opened = []
-
-    def afar(place):
-        opened.append(seen_from_afar(place))
-        return opened[-1].__enter__()
-
-    yield afar
-    for one in opened:
-        one.__exit__(None, None, None)
+    with ExitStack() as opened:
+        loop = opened.enter_context(a_loop()) if request.param == "in a loop" else None
+        yield lambda place: opened.enter_context(seen_from_afar(place, loop))
 
 
 def ask(door, **changes):

@@ -5,6 +5,7 @@ import signal
 import socket
 import struct
 import threading
+import time
 from select import select
 
 import pytest
@@ -12,14 +13,16 @@ import pytest
 from infra.engines.frames import encode_frame
 from infra.live import RemoteDoor, wire
 from jobs.ports.engine import RequestProfile
-from jobs.requests import End
-from tests.support.doors import Waiting, a_working_worker, seen_from_afar, serve, until
+from jobs.requests import End, Load
+from tests.support.doors import Waiting, a_loop, a_working_worker, seen_from_afar, serve, until
 from tests.support.engines import pid_of
 from tests.support.live import a_live_request
 
 pytestmark = pytest.mark.integration
 
 SLOW = RequestProfile(key="slow", kind="chat", sampling='{"max_tokens":400}', stream=True)
+
+OPEN = Load(seats=8, open=True)
 
 
 @pytest.fixture
@@ -42,6 +45,16 @@ def server(steady):
     opened.close()
 
 
+@pytest.fixture(params=["thread", "loop"])
+def told(request):
+    """Where a door tells what it hears: the loop it is given."""
+    if request.param == "thread":
+        yield None
+        return
+    with a_loop() as loop:
+        yield loop
+
+
 def ask(door, **changes):
     request, ear = a_live_request(**{"profile": SLOW, "prompt": "word " * 200, **changes}), Waiting()
     door.enter(request, ear)
@@ -61,8 +74,8 @@ def closed(sock):
         return True
 
 
-def test_a_broken_connection_ends_its_requests_on_both_sides_and_nobody_pays(steady, server):
-    door = RemoteDoor("w", server.address, server.secret)
+def test_a_broken_connection_ends_its_requests_on_both_sides_and_nobody_pays(steady, server, told):
+    door = RemoteDoor("w", server.address, server.secret, told)
     until(lambda: door.load().open)
     request, ear = ask(door)
     ear.until(2)
@@ -85,8 +98,8 @@ def test_a_door_that_is_not_there_refuses_at_once():
     door.close()
 
 
-def test_a_door_that_is_let_go_tells_what_was_inside_as_lost(steady, server):
-    door = RemoteDoor("w", server.address, server.secret)
+def test_a_door_that_is_let_go_tells_what_was_inside_as_lost(steady, server, told):
+    door = RemoteDoor("w", server.address, server.secret, told)
     until(lambda: door.load().open)
     _, ear = ask(door)
     ear.until(1)
@@ -169,6 +182,56 @@ def test_beyond_the_bound_of_a_connection_requests_are_refused(steady, server, m
     assert ears[2].until_ended().reason == "too many requests on one connection"
     assert [ear.end for ear in ears[:2]] == [None, None]
     door.close()
+
+
+@pytest.mark.parametrize(
+    ("greeting", "words"), [(b"", b""), (b"", struct.pack("<II", 3, 0) + b"{{{"), (None, encode_frame({"op": "ended"}))]
+)
+def test_a_server_that_says_nothing_or_nonsense_is_left_and_what_was_asked_is_lost(told, monkeypatch, greeting, words):
+    """None: it greets as it should, and then breaks the rules."""
+    monkeypatch.setattr("infra.live.remote.SILENT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        door = RemoteDoor("w", f"127.0.0.1:{server.getsockname()[1]}", "s", told)
+        with server.accept()[0] as sock:
+            sock.settimeout(10)
+            if greeting is None:
+                sock.sendall(encode_frame({"op": "hello", "v": 1, "name": "w"}) + wire.load_to_wire(OPEN))
+                until(lambda: door.load().open)
+                _, ear = ask(door)
+            sock.sendall(words)
+            while not closed(sock):
+                pass
+        if greeting is None:
+            assert ear.until_ended().end is End.LOST
+        door.close()
+
+
+def test_a_connection_on_which_something_comes_now_and_then_is_kept(steady, server, told, monkeypatch):
+    monkeypatch.setattr("infra.live.remote.SILENT_S", 0.3)
+    monkeypatch.setattr("infra.live.server.LOAD_AT_LEAST_S", 0.05)
+    door = RemoteDoor("w", server.address, server.secret, told)
+    until(lambda: door.load().open)
+    there = server._there()
+    _, ear = ask(door, prompt="word " * 30)
+    assert ear.until_ended().end is End.DONE
+    time.sleep(1.0)
+    assert server._there() == there
+    door.close()
+
+
+def test_a_loop_that_is_kept_for_a_while_breaks_no_connection(steady, server, monkeypatch):
+    monkeypatch.setattr("infra.live.remote.SILENT_S", 0.3)
+    monkeypatch.setattr("infra.live.server.LOAD_AT_LEAST_S", 0.05)
+    plain = RequestProfile(key="plain", kind="chat", sampling='{"max_tokens":2}')
+    with a_loop() as loop:
+        door = RemoteDoor("w", server.address, server.secret, loop)
+        until(lambda: door.load().open)
+        kept = threading.Event()
+        loop.call_soon_threadsafe(lambda: (time.sleep(1.5), kept.set()))
+        _, ear = ask(door, profile=plain)
+        assert ear.until_ended().end is End.DONE
+        assert kept.is_set()
+        door.close()
 
 
 def test_a_killed_engine_loses_a_stream_with_what_was_generated_and_the_worker_serves_on(place):

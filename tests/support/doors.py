@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import uvloop
 
 from infra.clocks import SystemClock
 from infra.engines import EngineProcess
@@ -112,10 +115,24 @@ def serve(place: Place) -> DoorServer:
 
 
 @contextmanager
-def seen_from_afar(place: Place) -> Iterator[Door]:
+def a_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """It runs in a thread, as a replica of the API has it."""
+    loop = uvloop.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(PATIENCE_S)
+        loop.close()
+
+
+@contextmanager
+def seen_from_afar(place: Place, loop: asyncio.AbstractEventLoop | None = None) -> Iterator[Door]:
     """Its door over TCP, connected."""
     server = serve(place)
-    door = RemoteDoor(place.name, server.address, server.secret)
+    door = RemoteDoor(place.name, server.address, server.secret, loop)
     try:
         until(lambda: door.load().open)
         yield door

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -29,11 +30,15 @@ _WORDS_S = 10.0
 
 
 class RemoteDoors:
-    """`step` in a thread of its own, once a second; the others from any. Ray is asked by `step` alone."""
+    """`step` in a thread of its own, once a second; the others from any. Ray is asked by `step` alone.
 
-    def __init__(self, pools: Sequence[str], space: str) -> None:
+    loop: in which those who ask are told.
+    """
+
+    def __init__(self, pools: Sequence[str], space: str, loop: asyncio.AbstractEventLoop) -> None:
         self._pools = pools
         self._space = space
+        self._loop = loop
         self._roster = Roster(space)
         self._doors: dict[str, dict[str, tuple[str, RemoteDoor]]] = {pool: {} for pool in pools}
         self._asked: dict[str, bool] = {}
@@ -76,12 +81,11 @@ class RemoteDoors:
                 if report is not None and report.door:
                     self._open(doors, name, report.door, report.secret)
 
-    @staticmethod
-    def _open(doors: dict[str, tuple[str, RemoteDoor]], name: str, address: str, secret: str) -> None:
+    def _open(self, doors: dict[str, tuple[str, RemoteDoor]], name: str, address: str, secret: str) -> None:
         known = doors.get(name)
         if known is not None and known[0] == address:
             return
-        doors[name] = address, RemoteDoor(name, address, secret)
+        doors[name] = address, RemoteDoor(name, address, secret, self._loop)
         if known is not None:
             known[1].close()
         log.info("door_found", worker=name, address=address)
@@ -102,10 +106,10 @@ class RemoteDoors:
 
 
 def front_of_replica(home: Home) -> Front:
-    """The front of one replica of the API, its threads started."""
+    """The front of one replica of the API, made in its event loop; its threads are started."""
     settings = home.settings
     pools = [pool for pool in settings.pools if pool.takes_requests]
-    doors = RemoteDoors([pool.name for pool in pools], namespace(settings))
+    doors = RemoteDoors([pool.name for pool in pools], namespace(settings), asyncio.get_running_loop())
     front = front_of(home, PoolWays(pools=pools, doors_of=doors.of, ask=doors.asked))
     Loop("doors", doors.step, Fatal(), every_s=ROLL_CALL_S).start()
     Loop("probes", front.step, Fatal(), every_s=PROBE_S).start()
