@@ -19,6 +19,7 @@ import psutil
 import sqlalchemy as sa
 
 from infra.bootstrap import Home, open_home
+from infra.deploy.cluster.ray_head import SERVE
 from infra.settings import load
 from tests.support.api import a_key_of
 from tests.support.shown import shown
@@ -29,27 +30,30 @@ START_S, END_S = 60.0, 30.0
 
 @dataclass(slots=True, kw_only=True)
 class Up:
-    """home: opened by this process, not by the one that serves. url: with /v1."""
+    """home: opened by this process, not by the one that serves. cluster: on a Ray of its own, behind HAProxy. url: with
+    /v1.
+    """
 
     folder: Path
     home: Home
+    cluster: bool = False
     process: subprocess.Popen[str] | None = None
     url: str = ""
     _clients: list[openai.OpenAI] = field(default_factory=list)
 
     def start(self) -> None:
         """Until it says where it listens."""
-        env = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTMILL_")}
+        env = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTMILL_")} | (SERVE if self.cluster else {})
         with (self.folder / "up.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [*COMMAND, "--home", str(self.home.settings.home), "up", "--json"],
+                [*COMMAND, "--home", str(self.home.settings.home), "up", "--json", *(["--cluster"] * self.cluster)],
                 env=env, stdout=subprocess.PIPE, stderr=log, text=True, cwd=self.folder,
             )  # fmt: skip
         assert self.process.stdout is not None
         for line in self.process.stdout:
             event = json.loads(line)
-            if event["event"] == "up":
-                self.url = f"{event['url']}/v1"
+            if event["event"] == ("api" if self.cluster else "up"):
+                self.url = f"{event['url'].removesuffix('/v1')}/v1"
                 return
         raise AssertionError((self.folder / "up.log").read_text()[-4000:])
 
@@ -114,7 +118,7 @@ class Up:
 
 
 @contextmanager
-def upped(folder: Path, settings: str, *models: str) -> Iterator[Up]:
+def upped(folder: Path, settings: str, *models: str, cluster: bool = False) -> Iterator[Up]:
     """models: NAME:KIND, of the fake engine, priced as the shipped one."""
     path = folder / "home"
     path.mkdir(parents=True, exist_ok=True)
@@ -124,7 +128,7 @@ def upped(folder: Path, settings: str, *models: str) -> Iterator[Up]:
     for name, _, kind in (model.partition(":") for model in models):
         home.registry.add(name, None, kind=kind, engine="fake")
         home.store.set_price(home.store.price("fake").evolve(model=name))
-    opened = Up(folder=folder, home=home)
+    opened = Up(folder=folder, home=home, cluster=cluster)
     try:
         opened.start()
         yield opened

@@ -33,8 +33,12 @@ def ray_environment(folder: Path) -> dict[str, str]:
     return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
 
 
-SERVE = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
-"""Five times the requests a second of Ray Serve's own proxy; read where Ray is started."""
+SERVE = {
+    "RAY_SERVE_ENABLE_HA_PROXY": "1",
+    "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "api.ray_http.middlewares",
+}
+"""Five times the requests a second of Ray Serve's own proxy; read where Ray is started. See `api/ray_http.py`."""
 
 
 def ray_service(folder: Path, *, port: int, client: int, dashboard: int, environment: Mapping[str, str]) -> Service:
