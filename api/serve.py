@@ -205,7 +205,8 @@ def deploy(settings: Settings) -> None:
     """Deploy the API on the Ray cluster that this process is attached to, with its replicas, at the settings' address.
 
     The batches are kept by the scheduler actor. Ray's proxy is HAProxy where Ray was started with
-    RAY_SERVE_ENABLE_HA_PROXY=1, and five times as fast with RAY_SERVE_THROUGHPUT_OPTIMIZED=1 beside it.
+    RAY_SERVE_ENABLE_HA_PROXY=1, and five times as fast with RAY_SERVE_THROUGHPUT_OPTIMIZED=1 beside it; for what is put
+    before the app then see `api/ray_http.py`.
     """
     from ray import serve as ray_serve  # noqa: PLC0415 - only a cluster has Ray
 
