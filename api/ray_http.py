@@ -25,12 +25,15 @@ class OwnWatch:
 
 
 def middlewares() -> list[Middleware]:
-    """For Ray Serve. A proxy of its own in front of a replica must watch: there the app would not hear of it."""
+    """For Ray Serve. It must watch in a proxy of its own, where the app would not hear of it, and where the app has a
+    thread and an event loop of its own, in which it cannot wait for what the server hears.
+    """
     from ray import serve  # noqa: PLC0415 - only a cluster has Ray
-    from ray.serve.exceptions import RayServeException  # noqa: PLC0415 - as above
+    from ray.serve._private.constants import RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD as APART  # noqa: PLC0415
+    from ray.serve.exceptions import RayServeException  # noqa: PLC0415
 
     try:
         serve.get_replica_context()
     except RayServeException:
         return []
-    return [Middleware(OwnWatch)]
+    return [] if APART else [Middleware(OwnWatch)]

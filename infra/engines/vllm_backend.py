@@ -181,7 +181,12 @@ class VllmBackend:
         running = [call for row in ids if row in self._rows for call in self._calls.get(row, (str(row),))]
         self._aborted_early.update([row for row in ids if row in self._preparing])
         if running:
-            self._loop.create_task(self._engine.abort(running))
+            self._loop.create_task(self._abort_calls(running))
+
+    async def _abort_calls(self, names: Sequence[str]) -> None:
+        """What they came to is told at once: of the others vLLM may be in the middle of a long step."""
+        await self._engine.abort(names)
+        self._streams.look()
 
     async def _run(self, plan: Plan, row: int, ids: list[list[int]]) -> None:
         """One row, from entry to its result; whatever happens to it, it is answered once."""
@@ -216,7 +221,7 @@ class VllmBackend:
             texts = [self._text(plan, row, name, inputs[at // plan.choices], at) for at, name in enumerate(names)]
             flat = await asyncio.gather(*texts)
         except BaseException:
-            await self._engine.abort(names)
+            await self._abort_calls(names)
             raise
         finally:
             del self._calls[row]
@@ -229,7 +234,13 @@ class VllmBackend:
             return one_of(await self._final(self._call(plan, name, ids, at % plan.choices)), plan.logprobs)
         prompt, params, priority = self._asked(plan, ids, at % plan.choices)
         outputs = await self._engine.add_request(name, prompt, params, priority=priority)
-        return await self._streams.whole(outputs, Deltas(row, at, plan.logprobs))
+        try:
+            return await self._streams.whole(outputs, Deltas(row, at, plan.logprobs))
+        except EngineDeadError:
+            raise
+        except Exception:  # nobody hears it any more
+            await self._abort_calls([name])
+            raise
 
     async def _final(self, outputs: AsyncGenerator[Any, None]) -> Any:
         final: Any = None

@@ -105,6 +105,13 @@ class Channel(Generic[T]):
         fd, over = self._sock.fileno(), threading.Event()
         heard_s, faults = [time.monotonic()], list[Exception]()
 
+        def begin() -> None:
+            try:
+                loop.add_reader(fd, read)
+            except Exception as fault:  # noqa: BLE001 - raised by the thread that waits
+                faults.append(fault)
+                over.set()
+
         def read() -> None:
             heard_s[0] = time.monotonic()
             try:
@@ -123,8 +130,10 @@ class Channel(Generic[T]):
                 loop.remove_reader(fd)
                 over.set()
 
-        loop.call_soon_threadsafe(loop.add_reader, fd, read)
+        loop.call_soon_threadsafe(begin)
         while not over.wait(max(_LOOK_S, heard_s[0] + silent_s - time.monotonic())):
+            if loop.is_closed():
+                raise RuntimeError("the event loop has ended")
             silent = time.monotonic() - heard_s[0] >= silent_s
             if silent and not _readable(self._sock):  # else it is the loop that was kept
                 loop.call_soon_threadsafe(end)

@@ -116,7 +116,12 @@ class RemoteDoor:
         except OSError:
             return False
         sock.settimeout(SILENT_S)
-        channel: Channel[bytes] = Channel(sock, b"".join, f"door-writer-{self._name}")
+        try:
+            channel: Channel[bytes] = Channel(sock, b"".join, f"door-writer-{self._name}")
+        except (OSError, RuntimeError) as error:  # it is gone already, or there is no thread to be had for it
+            log.warning("door_not_opened", worker=self._name, reason=str(error))
+            sock.close()
+            return False
         channel.put(wire.hello_to_wire(self._secret))
         try:
             if self._loop is not None:
@@ -143,8 +148,11 @@ class RemoteDoor:
                     self._load, self._fresh_seats = wire.load_from_wire(head), 0
             case "hello":
                 with self._lock:
-                    if not self._closed.is_set():
+                    closed = self._closed.is_set()
+                    if not closed:
                         self._channel = channel
+                if closed:  # it was let go before this was one
+                    channel.close()
             case _:
                 for number, said in wire.said_from_wire(frame):
                     self._tell(number, said)

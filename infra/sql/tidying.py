@@ -54,8 +54,8 @@ class Tidier:
             self._stirred.clear()
             try:
                 tidy(self._engine)
-            except sa.exc.DBAPIError as error:  # somebody else is at it, or the disk is full: commits will tell
-                log.debug("not_tidied", reason=str(error.orig))
+            except sa.exc.SQLAlchemyError as error:  # somebody else is at it, or the disk is full: commits will tell
+                log.debug("not_tidied", reason=str(error))
 
 
 def tidy(engine: sa.Engine) -> tuple[int, int]:

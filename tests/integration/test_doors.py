@@ -219,6 +219,37 @@ def test_a_connection_on_which_something_comes_now_and_then_is_kept(steady, serv
     door.close()
 
 
+def test_a_door_whose_loop_cannot_hear_it_is_tried_again(steady, server, monkeypatch):
+    with a_loop() as loop:
+        failures = [OSError("no space left on device")]
+
+        class Short:
+            """A loop that fails once to look at a socket."""
+
+            def __getattr__(self, name):
+                return getattr(loop, name)
+
+            def add_reader(self, fd, read):
+                if failures:
+                    raise failures.pop()
+                loop.add_reader(fd, read)
+
+        door = RemoteDoor("w", server.address, server.secret, Short())
+        until(lambda: door.load().open)
+        assert not failures
+        door.close()
+
+
+def test_a_loop_that_has_ended_breaks_the_connection(steady, server, monkeypatch):
+    monkeypatch.setattr("infra.live.remote.SILENT_S", 0.3)
+    with a_loop() as loop:
+        door = RemoteDoor("w", server.address, server.secret, loop)
+        until(lambda: door.load().open)
+        _, ear = ask(door)
+    assert ear.until_ended().end is End.LOST
+    door.close()
+
+
 def test_a_loop_that_is_kept_for_a_while_breaks_no_connection(steady, server, monkeypatch):
     monkeypatch.setattr("infra.live.remote.SILENT_S", 0.3)
     monkeypatch.setattr("infra.live.server.LOAD_AT_LEAST_S", 0.05)
