@@ -26,7 +26,7 @@ ROUNDS (5; cluster 3): rounds of those that compare. ROWS (1,000,000): rows of m
 cluster's pool. URGENT (100): small jobs of each priority. CHATS (4000): of cluster_vllm. Of the API: SECONDS (3) of
 each round of creates and reads, API_ROWS (100,000), BATCHES (1000), UPLOAD_MIB (256) and DOWNLOAD_MIB (1024) go through
 it; SERVE (1): 0 leaves Ray Serve out; LINES (5,000,000) of large_batch. Of interactive requests: TURN (10) seconds a
-turn; ROUNDS, SERVE. Files go to build/benchmarks.
+turn; ROUNDS, SERVE, REPLICAS (1) behind it. Files go to build/benchmarks.
 """
 
 from __future__ import annotations
@@ -103,7 +103,10 @@ OF_REQUESTS: dict[str, Callable[[Path], None]] = {
 
 def _turns() -> interactive.Sizes:
     return interactive.Sizes(
-        seconds=_number("TURN", 10), rounds=_number("ROUNDS", 5), cluster=bool(_number("SERVE", 1))
+        seconds=_number("TURN", 10),
+        rounds=_number("ROUNDS", 5),
+        cluster=bool(_number("SERVE", 1)),
+        replicas=_number("REPLICAS", 1),
     )
 
 

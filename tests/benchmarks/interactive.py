@@ -35,11 +35,12 @@ READY_S = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """seconds: of each turn. rounds: turns of each. cluster: whether Ray Serve is measured too."""
+    """seconds: of each turn. rounds: turns of each. cluster: whether Ray Serve is measured too; replicas: its."""
 
     seconds: float
     rounds: int
     cluster: bool
+    replicas: int = 1
 
 
 def run(folder: Path, sizes: Sizes) -> None:
@@ -53,7 +54,8 @@ def run(folder: Path, sizes: Sizes) -> None:
         raw = Talk(kind="chat", host="127.0.0.1", port=port, key="-", model="tiny", clients=1, seconds=1)
         _chats(folder / "uvicorn", "uvicorn", raw, tiny, sizes, cluster=False)
         if sizes.cluster:
-            _chats(folder / "serve", "Ray Serve", raw, tiny, sizes, cluster=True)
+            name = f"Ray Serve, replicas: {sizes.replicas}"
+            _chats(folder / "serve", name, raw, tiny, sizes, cluster=True)
     _embeddings(folder, sizes)
 
 
@@ -72,13 +74,15 @@ def pool(name: str, model: str, purpose: str, arguments: Mapping[str, Any], **mo
 
 
 @contextmanager
-def up(folder: Path, pools: str, specs: Sequence[EngineSpec], *, cluster: bool = False) -> Iterator[Served]:
+def up(
+    folder: Path, pools: str, specs: Sequence[EngineSpec], *, cluster: bool = False, replicas: int = 1
+) -> Iterator[Served]:
     """Nightmill with these pools, all of whose models answer."""
     home = folder / "home"
     folder.mkdir(parents=True, exist_ok=True)
     for spec in specs:
         nightmill.nightmill(home, "models", "add", spec.model, spec.path, "--free")
-    with served(folder, cluster=cluster, pools=pools) as api:
+    with served(folder, cluster=cluster, pools=pools, replicas=replicas) as api:
         yield api
 
 
@@ -94,7 +98,8 @@ def ask(api: Served | Talk, path: str, body: bytes | None = None) -> Any:
 
 
 def _chats(folder: Path, name: str, raw: Talk, spec: EngineSpec, sizes: Sizes, *, cluster: bool) -> None:
-    with up(folder, pool("talk", spec.model, "interactive", ENGINE_ARGS), [spec], cluster=cluster) as api:
+    talk = pool("talk", spec.model, "interactive", ENGINE_ARGS)
+    with up(folder, talk, [spec], cluster=cluster, replicas=sizes.replicas) as api:
         ours = Talk(kind="chat", host=api.host, port=api.port, key=api.key, model=spec.model, clients=1, seconds=1)
         warm(ours, raw)
         for clients in CLIENTS:

@@ -27,7 +27,7 @@ PROCESSES = 2
 """Of the clients, where there are at least as many of them."""
 SETTINGS = """
 api_port = {port}
-api_replicas = 2
+api_replicas = {replicas}
 """
 POOLS = """
 [pools.fake]
@@ -141,12 +141,15 @@ class Kin(Tree):
 
 
 @contextmanager
-def served(folder: Path, *, cluster: bool, pools: str = POOLS) -> Iterator[Served]:
-    """Bring it up over a data directory of its own, with the fake engine unless told otherwise, and end it."""
+def served(folder: Path, *, cluster: bool, pools: str = POOLS, replicas: int = 2) -> Iterator[Served]:
+    """Bring it up over a data directory of its own, with the fake engine unless told otherwise, and end it.
+
+    replicas: of the API, on a cluster.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (port,) = free_ports(1)
     config = folder / "settings.toml"
-    config.write_text(SETTINGS.format(port=port) + pools)
+    config.write_text(SETTINGS.format(port=port, replicas=replicas) + pools)
     env = {**os.environ, "NIGHTMILL_HOME": str(folder / "home"), **(SERVE if cluster else {})}
     words = ["up", "--json", "--config", str(config), *(["--cluster"] if cluster else [])]
     with (folder / "up.log").open("wb") as log:
