@@ -67,6 +67,21 @@ def note(word):
     return work
 
 
+def one_inside(writer):
+    """(a thread that notes "first" in a transaction of the writer, what lets it go on)."""
+    inside, leave = threading.Event(), threading.Event()
+
+    def linger(done):
+        done.append("first")
+        inside.set()
+        assert leave.wait(10)
+
+    thread = threading.Thread(target=writer.run, args=(linger,))
+    thread.start()
+    assert inside.wait(10)
+    return thread, leave
+
+
 def fail(done):
     raise ValueError("lame")
 
@@ -136,17 +151,8 @@ def test_who_is_in_a_hurry_and_alone_writes_by_himself(notes):
 
 
 def test_who_comes_while_one_writes_by_himself_goes_next_and_a_close_waits_for_both(notes):
-    inside, leave = threading.Event(), threading.Event()
-
-    def linger(done):
-        done.append("first")
-        inside.set()
-        assert leave.wait(10)
-
     writer = a_writer(notes)
-    first = threading.Thread(target=writer.run, args=(linger,))
-    first.start()
-    assert inside.wait(10)
+    first, leave = one_inside(writer)
     others = [threading.Thread(target=writer.run, args=(note(word),)) for word in "ab"]
     for thread in others:
         thread.start()
@@ -164,17 +170,8 @@ def test_who_comes_while_one_writes_by_himself_goes_next_and_a_close_waits_for_b
 
 
 def test_a_close_waits_for_who_writes_by_himself_though_no_thread_was_started(notes):
-    inside, leave = threading.Event(), threading.Event()
-
-    def linger(done):
-        done.append("first")
-        inside.set()
-        assert leave.wait(10)
-
     writer = a_writer(notes)
-    first = threading.Thread(target=writer.run, args=(linger,))
-    first.start()
-    assert inside.wait(10)
+    first, leave = one_inside(writer)
     closing = threading.Thread(target=writer.close)
     closing.start()
     closing.join(0.05)
@@ -243,17 +240,8 @@ def test_several_writers_commit_at_the_same_time(notes):
 
 
 def test_of_several_writers_company_gathers_only_behind_a_transaction_under_way(notes):
-    inside, leave = threading.Event(), threading.Event()
-
-    def linger(done):
-        done.append("first")
-        inside.set()
-        assert leave.wait(10)
-
     writer = a_writer(notes, writers=2, linger_s=3600.0)
-    first = threading.Thread(target=writer.run, args=(linger,))
-    first.start()
-    assert inside.wait(10)  # a lone arrival waits for nobody
+    first, leave = one_inside(writer)  # a lone arrival waits for nobody
     others = [threading.Thread(target=writer.run, args=(note(word),)) for word in "ab"]
     for thread in others:
         thread.start()
